@@ -1,0 +1,1 @@
+//! The one door to the wall clock, and the only maker of intervals.

@@ -1,0 +1,1 @@
+//! Configuration: read, merge, resolve, and collect every fault with file, line and key path.

@@ -1,0 +1,1 @@
+//! The running daemon: builds the parts, owns the tasks, stops them in order.

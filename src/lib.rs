@@ -1,0 +1,28 @@
+//! squall tells backoff without jitter from retry storms without backoff, from the raw request
+//! counters that a Prometheus already holds.
+//!
+//! ```text
+//! source -> series -> detect -> classify -> incident -> store
+//! (raw scrapes) (intervals) (evidence) (verdict) (lifecycle)  |-> notify
+//!                                                             `-> api, web page
+//! sim: a fleet and a dependency, seen as a source    rules/: schedules, presets, alerts
+//! ```
+//!
+//! The modules, in the order of the data:
+
+pub mod series;
+pub mod clock;
+pub mod telemetry;
+pub mod rules;
+pub mod source;
+pub mod detect;
+pub mod classify;
+pub mod incident;
+pub mod pipeline;
+pub mod store;
+pub mod notify;
+pub mod api;
+pub mod sim;
+pub mod config;
+pub mod daemon;
+pub mod cli;

@@ -1,0 +1,1 @@
+//! The known retry schedules and telemetry conventions, as data.

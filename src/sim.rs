@@ -1,0 +1,1 @@
+//! A fleet of clients, a dependency and a scraper: ground truth, no detection code.

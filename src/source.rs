@@ -1,0 +1,1 @@
+//! Where samples come from: Prometheus over HTTP, OpenMetrics text, the simulator.
