@@ -1,1 +1,3 @@
-fn main(){}
+//! One group for each promise of speed.
+
+fn main() {}

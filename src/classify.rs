@@ -124,16 +124,9 @@ impl ScheduleFamily {
     /// The family with this fixed name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [
-            Self::Exponential,
-            Self::Capped,
-            Self::Fixed,
-            Self::Polynomial,
-            Self::List,
-            Self::Unknown,
-        ]
-        .into_iter()
-        .find(|family| family.as_str() == name)
+        [Self::Exponential, Self::Capped, Self::Fixed, Self::Polynomial, Self::List, Self::Unknown]
+            .into_iter()
+            .find(|family| family.as_str() == name)
     }
 }
 
@@ -171,16 +164,9 @@ impl JitterKind {
     /// The kind with this fixed name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [
-            Self::None,
-            Self::Proportional,
-            Self::Equal,
-            Self::Full,
-            Self::Decorrelated,
-            Self::Unknown,
-        ]
-        .into_iter()
-        .find(|kind| kind.as_str() == name)
+        [Self::None, Self::Proportional, Self::Equal, Self::Full, Self::Decorrelated, Self::Unknown]
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use crate::classify::{
-    Class, Observation, Verdict,
-};
+use crate::classify::{Class, Observation, Verdict};
 use crate::series::{Labels, Timestamp};
 
 /// The stable identity of an incident: the same storm has it on every replica and every replay.

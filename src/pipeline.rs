@@ -3,11 +3,10 @@
 //! `run`, `backtest`, `analyze`, `demo` and the tests drive this same pass; only the source and the
 //! clock differ. Nothing here waits, reads a clock, or fails on data.
 
-use crate::incident::{Dependency, DependencyKey, Incident};
-use crate::series::{Labels, Role, Sample, Timestamp};
+use crate::incident::Incident;
 
 /// One watch in its running form: which labels make a dependency, and which name the caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Watch {
     /// The configured name of the source.
     pub source: String,

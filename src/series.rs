@@ -35,7 +35,10 @@ impl Timestamp {
 
     /// Seconds since the Unix epoch.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds fit 53 bits until the year 287396")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "milliseconds fit 53 bits until the year 287396"
+    )]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1000.0
     }
