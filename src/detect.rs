@@ -3,6 +3,11 @@
 //! Each detector is a pure function over intervals and a baseline. None knows a class: what the
 //! numbers mean is for `classify` to say.
 
+pub mod baseline;
+pub mod flood;
+pub mod onset;
+pub mod resolution;
+
 /// Which statistic a piece of evidence comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Test {

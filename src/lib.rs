@@ -10,19 +10,19 @@
 //!
 //! The modules, in the order of the data:
 
-pub mod series;
-pub mod clock;
-pub mod telemetry;
-pub mod rules;
-pub mod source;
-pub mod detect;
-pub mod classify;
-pub mod incident;
-pub mod pipeline;
-pub mod store;
-pub mod notify;
 pub mod api;
-pub mod sim;
+pub mod classify;
+pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod daemon;
-pub mod cli;
+pub mod detect;
+pub mod incident;
+pub mod notify;
+pub mod pipeline;
+pub mod rules;
+pub mod series;
+pub mod sim;
+pub mod source;
+pub mod store;
+pub mod telemetry;

@@ -1,0 +1,396 @@
+//! What normal traffic of one dependency looks like: level, shares, dispersion, error ratio.
+//!
+//! A mean over the last hour would learn from the incident it is to judge, and a Poisson band pages
+//! every night, because traffic is over-dispersed and its noise is correlated in time. So the level
+//! is a trimmed rate over calm intervals, and the noise is measured twice: per interval, and per
+//! block of time as long as the sums that are to be judged.
+//!
+//! # Method
+//!
+//! With `n_k` the count of interval `k` of target `i`, `s_k` its length in seconds:
+//!
+//! ```text
+//! w_i  = share of target i       mu_k = rate * w_i * s_k
+//! phi  = mean over k of (n_k - mu_k)^2 / mu_k              dispersion of one interval
+//! phi_W = sum over blocks (sum_k n_k - mu_k)^2 / sum_k mu_k    dispersion of a sum over W seconds
+//! ```
+//!
+//! Intervals further than [`OUTLIER_SDS`] from the level are left out and the level is taken again,
+//! a few times. Squares are winsorised at the same limit so that one leftover burst cannot hide the
+//! next one.
+//!
+//! # Assumptions, and what happens when they fail
+//!
+//! * The level holds over the window. A trend enters `phi_W` and makes the tests less sensitive,
+//!   never more.
+//! * At least [`INTERVALS_MIN`] intervals; fewer is [`NotEnough`], and the dependency is learning.
+//!
+//! # Cost
+//!
+//! O(intervals) for each round; run when the screen asks, not on every poll.
+
+use crate::detect::NotEnough;
+use crate::series::{Interval, Timestamp};
+
+/// Fewest intervals a baseline is learned from: enough for a dispersion within some 40 %.
+pub const INTERVALS_MIN: usize = 12;
+/// Distance from the level, in standard deviations, past which an interval is not calm.
+pub const OUTLIER_SDS: f64 = 5.0;
+/// Pseudo-counts that pull the shares of rarely used targets towards equality.
+const SHARE_PRIOR: f64 = 4.0;
+/// Rounds of trimming; the level moves less than its own error after the second.
+const ROUNDS: usize = 4;
+/// Fewest blocks a block dispersion is measured on.
+const BLOCKS_MIN: usize = 6;
+/// Smallest error ratio assumed: below it, one stray error would look like an outage.
+const ERROR_RATIO_MIN: f64 = 1e-4;
+
+/// Normal traffic of one dependency.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Baseline {
+    /// Requests per second over all targets.
+    pub rate: f64,
+    /// Share of each target, by its number; sums to 1.
+    pub shares: Vec<f64>,
+    /// Variance-to-mean ratio of the count of one interval; at least 1.
+    pub dispersion: f64,
+    /// Share of requests that fail in normal traffic.
+    pub error_ratio: f64,
+    /// Variance-to-mean ratio of the errors of one interval; at least 1.
+    pub error_dispersion: f64,
+    /// Dispersion of sums over blocks of time: length in seconds, ratio; lengths rising.
+    pub block_dispersions: Vec<(f64, f64)>,
+    /// How many intervals it was learned from.
+    pub intervals: usize,
+    /// First and last instant it was learned from.
+    pub span: [Timestamp; 2],
+}
+
+impl Baseline {
+    /// Learns from calm intervals; `targets` is one more than the highest target number.
+    ///
+    /// # Errors
+    ///
+    /// [`NotEnough`] under [`INTERVALS_MIN`] intervals.
+    pub fn learn(intervals: &[Interval], targets: usize) -> Result<Self, NotEnough> {
+        if intervals.len() < INTERVALS_MIN {
+            return Err(NotEnough { have: intervals.len(), need: INTERVALS_MIN });
+        }
+        let mut calm: Vec<bool> = vec![true; intervals.len()];
+        let mut rates = vec![0.0; targets];
+        let mut dispersion: f64 = 1.0;
+        for round in 0..ROUNDS {
+            rates = if round == 0 {
+                median_rates(intervals, targets)
+            } else {
+                mean_rates(intervals, &calm, targets)
+            };
+            dispersion = dispersion_of(intervals, &calm, &rates, if round == 0 { Round::First } else { Round::Later });
+            for (flag, interval) in calm.iter_mut().zip(intervals) {
+                let expected = rates[interval.target.0 as usize] * interval.seconds();
+                let limit = OUTLIER_SDS * (dispersion * expected.max(1.0)).sqrt();
+                *flag = (interval.requests - expected).abs() <= limit;
+            }
+            // A series that is mostly bursts has no calm part: take it as it is.
+            if calm.iter().filter(|flag| **flag).count() * 2 < intervals.len() {
+                calm.fill(true);
+            }
+        }
+        let rate: f64 = rates.iter().sum();
+        let shares = if rate > 0.0 {
+            rates.iter().map(|r| r / rate).collect()
+        } else {
+            equal_shares(intervals, targets)
+        };
+        let (error_ratio, error_dispersion) = error_level(intervals, &calm);
+        let span = [
+            intervals.iter().map(|interval| interval.from).min().unwrap_or_default(),
+            intervals.iter().map(|interval| interval.to).max().unwrap_or_default(),
+        ];
+        let mut baseline = Self {
+            rate,
+            shares,
+            dispersion,
+            error_ratio,
+            error_dispersion,
+            block_dispersions: Vec::new(),
+            intervals: intervals.len(),
+            span,
+        };
+        baseline.block_dispersions = block_dispersions(intervals, &baseline);
+        Ok(baseline)
+    }
+
+    /// Requests expected in an interval.
+    #[must_use]
+    pub fn expected(&self, interval: &Interval) -> f64 {
+        self.rate * self.share(interval) * interval.seconds()
+    }
+
+    /// The share of an interval's target; that of an unknown target is the mean one.
+    #[must_use]
+    pub fn share(&self, interval: &Interval) -> f64 {
+        let known = self.shares.get(interval.target.0 as usize).copied().unwrap_or(0.0);
+        if known > 0.0 { known } else { 1.0 / count(self.shares.len().max(1)) }
+    }
+
+    /// Variance-to-mean ratio of a sum of requests over `seconds`, by the nearest longer block
+    /// measured, else the longest.
+    #[must_use]
+    pub fn sum_dispersion(&self, seconds: f64) -> f64 {
+        self.block_dispersions
+            .iter()
+            .find(|(length, _)| *length >= seconds)
+            .or(self.block_dispersions.last())
+            .map_or(self.dispersion, |(_, ratio)| ratio.max(self.dispersion))
+    }
+}
+
+/// Whether outliers have been trimmed yet.
+#[derive(Clone, Copy)]
+enum Round {
+    First,
+    Later,
+}
+
+/// Per-target medians of the rate: a start that one burst cannot move.
+fn median_rates(intervals: &[Interval], targets: usize) -> Vec<f64> {
+    let mut by_target: Vec<Vec<f64>> = vec![Vec::new(); targets];
+    for interval in intervals {
+        by_target[interval.target.0 as usize].push(interval.requests / interval.seconds());
+    }
+    by_target.iter_mut().map(|rates| median(rates).unwrap_or(0.0)).collect()
+}
+
+/// Per-target mean rates over calm intervals, the shares pulled a little towards equality.
+fn mean_rates(intervals: &[Interval], calm: &[bool], targets: usize) -> Vec<f64> {
+    let mut counts = vec![0.0; targets];
+    let mut lengths = vec![0.0; targets];
+    for (interval, _) in intervals.iter().zip(calm).filter(|(_, flag)| **flag) {
+        counts[interval.target.0 as usize] += interval.requests;
+        lengths[interval.target.0 as usize] += interval.seconds();
+    }
+    let seen: Vec<usize> = (0..targets).filter(|target| lengths[*target] > 0.0).collect();
+    let total_count: f64 = counts.iter().sum();
+    let total_length: f64 = lengths.iter().sum();
+    let mut rates = vec![0.0; targets];
+    if total_length <= 0.0 {
+        return rates;
+    }
+    let mean_rate = total_count / total_length;
+    let prior_length = if mean_rate > 0.0 { SHARE_PRIOR / mean_rate } else { 0.0 };
+    for target in seen {
+        rates[target] = (counts[target] + SHARE_PRIOR.min(prior_length * mean_rate))
+            / (lengths[target] + prior_length);
+    }
+    rates
+}
+
+/// Winsorised variance-to-mean ratio of single intervals; at least 1.
+fn dispersion_of(intervals: &[Interval], calm: &[bool], rates: &[f64], round: Round) -> f64 {
+    let mut squares: Vec<f64> = Vec::with_capacity(intervals.len());
+    for (interval, _) in intervals.iter().zip(calm).filter(|(_, flag)| **flag) {
+        let expected = rates[interval.target.0 as usize] * interval.seconds();
+        if expected > 0.0 {
+            squares.push((interval.requests - expected).powi(2) / expected.max(0.2));
+        }
+    }
+    if squares.is_empty() {
+        return 1.0;
+    }
+    squares.sort_by(f64::total_cmp);
+    if let Round::First = round {
+        // Nothing is trimmed yet: take a quantile that bursts in a fifth of the intervals cannot
+        // move. 1.074 is the 0.7 quantile of a chi-square with one degree of freedom.
+        return (squares[(squares.len() - 1) * 7 / 10] / 1.074).max(1.0);
+    }
+    // Winsorise the top hundredth; of a chi-square that hides under 4 % of the mean.
+    let limit = squares[(squares.len() - 1) - (squares.len() - 1) / 100];
+    let sum: f64 = squares.iter().map(|square| square.min(limit)).sum();
+    (sum / count(squares.len())).max(1.0)
+}
+
+fn equal_shares(intervals: &[Interval], targets: usize) -> Vec<f64> {
+    let mut seen = vec![0.0; targets];
+    for interval in intervals {
+        seen[interval.target.0 as usize] = 1.0;
+    }
+    let total: f64 = seen.iter().sum();
+    seen.iter().map(|flag| flag / total.max(1.0)).collect()
+}
+
+/// Error ratio and the dispersion of the errors around it, over calm intervals without bursts.
+fn error_level(intervals: &[Interval], calm: &[bool]) -> (f64, f64) {
+    let chosen: Vec<&Interval> = intervals
+        .iter()
+        .zip(calm)
+        .filter(|(_, flag)| **flag)
+        .map(|(interval, _)| interval)
+        .collect();
+    let requests: f64 = chosen.iter().map(|interval| interval.requests).sum();
+    if requests <= 0.0 {
+        return (ERROR_RATIO_MIN, 1.0);
+    }
+    let mut ratio = chosen.iter().map(|interval| interval.errors).sum::<f64>() / requests;
+    let mut dispersion: f64 = 1.0;
+    for _ in 0..ROUNDS {
+        let level = ratio.max(ERROR_RATIO_MIN);
+        let (mut errors, mut base, mut squares, mut used) = (0.0, 0.0, 0.0, 0usize);
+        for interval in &chosen {
+            let expected = level * interval.requests;
+            let distance = interval.errors - expected;
+            if distance.abs() > OUTLIER_SDS * (dispersion * expected.max(1.0)).sqrt() {
+                continue;
+            }
+            errors += interval.errors;
+            base += interval.requests;
+            if expected > 0.0 {
+                squares += distance.powi(2) / expected.max(0.2);
+                used += 1;
+            }
+        }
+        if base > 0.0 {
+            ratio = errors / base;
+        }
+        dispersion = if used > 0 { (squares / count(used)).max(1.0) } else { 1.0 };
+    }
+    (ratio.max(ERROR_RATIO_MIN), dispersion)
+}
+
+/// Dispersions of sums over blocks of doubling length, from one scrape cycle up.
+fn block_dispersions(intervals: &[Interval], baseline: &Baseline) -> Vec<(f64, f64)> {
+    let mut lengths: Vec<f64> = intervals.iter().map(Interval::seconds).collect();
+    let Some(cycle) = median(&mut lengths) else { return Vec::new() };
+    let end = baseline.span[1];
+    let total = end.seconds_since(baseline.span[0]);
+    let mut found = Vec::new();
+    let mut length = cycle;
+    while total / length >= count(BLOCKS_MIN) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a positive quotient of the window by the block"
+        )]
+        let blocks = (total / length) as usize;
+        let mut residuals = vec![0.0; blocks];
+        let mut expectations = vec![0.0; blocks];
+        for interval in intervals {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the age of an interval inside the window is not negative"
+            )]
+            let block = (end.seconds_since(interval.to) / length) as usize;
+            if block < blocks {
+                let expected = baseline.expected(interval);
+                residuals[block] += interval.requests - expected;
+                expectations[block] += expected;
+            }
+        }
+        let mut squares: Vec<f64> = residuals
+            .iter()
+            .zip(&expectations)
+            .filter(|(_, expected)| **expected > 0.0)
+            .map(|(residual, expected)| residual * residual / expected)
+            .collect();
+        if squares.len() >= BLOCKS_MIN {
+            squares.sort_by(f64::total_cmp);
+            let limit = squares[squares.len() - 1 - squares.len() / 20];
+            let sum: f64 = squares.iter().map(|square| square.min(limit)).sum();
+            found.push((length, (sum / count(squares.len())).max(1.0)));
+        }
+        length *= 2.0;
+    }
+    found
+}
+
+/// The median, by sorting in place; none of an empty slice.
+pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    Some(if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]
+pub(crate) fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_distr::{Distribution, Gamma, Poisson};
+
+    use super::*;
+    use crate::series::TargetId;
+
+    /// Intervals of `targets` targets at `rate` requests a second each, dispersion `phi`.
+    fn traffic(targets: u32, rate: f64, phi: f64, cycles: i64, seed: u64) -> Vec<Interval> {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let mut intervals = Vec::new();
+        for cycle in 0..cycles {
+            for target in 0..targets {
+                let mean = rate * 15.0;
+                let level = if phi > 1.0 {
+                    Gamma::new(mean / (phi - 1.0), phi - 1.0).unwrap().sample(&mut rng)
+                } else {
+                    mean
+                };
+                let requests = Poisson::new(level.max(1e-9)).unwrap().sample(&mut rng);
+                let from = cycle * 15_000 + i64::from(target) * 700;
+                intervals.push(Interval {
+                    target: TargetId(target),
+                    from: Timestamp::from_millis(from),
+                    to: Timestamp::from_millis(from + 15_000),
+                    requests,
+                    errors: (requests * 0.01).round(),
+                });
+            }
+        }
+        intervals
+    }
+
+    #[test]
+    fn level_shares_and_dispersion_are_recovered() {
+        let baseline = Baseline::learn(&traffic(4, 10.0, 3.0, 120, 7), 4).unwrap();
+        assert!((baseline.rate / 40.0 - 1.0).abs() < 0.03, "rate {}", baseline.rate);
+        assert!(baseline.shares.iter().all(|share| (share - 0.25).abs() < 0.02));
+        assert!((baseline.dispersion / 3.0 - 1.0).abs() < 0.25, "phi {}", baseline.dispersion);
+        assert!((baseline.error_ratio - 0.01).abs() < 0.003);
+    }
+
+    #[test]
+    fn bursts_do_not_lift_the_level() {
+        let mut intervals = traffic(4, 10.0, 1.0, 60, 8);
+        for interval in intervals.iter_mut().skip(80).take(12) {
+            interval.requests += 4000.0;
+        }
+        let baseline = Baseline::learn(&intervals, 4).unwrap();
+        assert!((baseline.rate / 40.0 - 1.0).abs() < 0.05, "rate {}", baseline.rate);
+    }
+
+    #[test]
+    fn few_intervals_are_not_enough() {
+        let intervals = traffic(1, 10.0, 1.0, 5, 9);
+        assert_eq!(Baseline::learn(&intervals, 1), Err(NotEnough { have: 5, need: INTERVALS_MIN }));
+    }
+
+    #[test]
+    fn a_silent_dependency_has_a_baseline_of_zero() {
+        let mut intervals = traffic(2, 10.0, 1.0, 20, 10);
+        for interval in &mut intervals {
+            interval.requests = 0.0;
+            interval.errors = 0.0;
+        }
+        let baseline = Baseline::learn(&intervals, 2).unwrap();
+        assert!(baseline.rate.abs() < 0.2, "rate {}", baseline.rate);
+        assert!((baseline.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    }
+}
