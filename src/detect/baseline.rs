@@ -85,7 +85,12 @@ impl Baseline {
             } else {
                 mean_rates(intervals, &calm, targets)
             };
-            dispersion = dispersion_of(intervals, &calm, &rates, if round == 0 { Round::First } else { Round::Later });
+            dispersion = dispersion_of(
+                intervals,
+                &calm,
+                &rates,
+                if round == 0 { Round::First } else { Round::Later },
+            );
             for (flag, interval) in calm.iter_mut().zip(intervals) {
                 let expected = rates[interval.target.0 as usize] * interval.seconds();
                 let limit = OUTLIER_SDS * (dispersion * expected.max(1.0)).sqrt();
