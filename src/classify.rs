@@ -312,3 +312,30 @@ pub struct Observation {
     /// What ruled a storm out, in a sentence with numbers.
     pub says: String,
 }
+
+/// What one look at one dependency came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Finding {
+    /// Too early to say anything but that something is wrong.
+    Undecided,
+    /// Retries are there.
+    Storm {
+        /// What is believed of them.
+        verdict: Box<Verdict>,
+        /// How sure the class is.
+        ripeness: Ripeness,
+    },
+    /// It was no storm, and why.
+    Ruled(Observation),
+}
+
+/// How sure the class of a verdict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ripeness {
+    /// Provisional: other classes are still open.
+    Early,
+    /// The class is clear, if the next look agrees.
+    Clear,
+    /// No later look could reasonably change it.
+    Certain,
+}

@@ -1,5 +1,7 @@
 //! Incidents: one for each outage of a dependency, revised in place, never two for one storm.
 
+pub mod lifecycle;
+
 use std::fmt;
 
 use crate::classify::{Class, Observation, Verdict};

@@ -37,20 +37,7 @@ pub enum Trust {
     Missing,
 }
 
-/// Why an incident changed on this pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// It is new.
-    Opened,
-    /// Its class became clear.
-    Fired,
-    /// What is believed of it changed.
-    Revised,
-    /// It is over.
-    Resolved,
-    /// It was taken up again, before its hold-off had passed.
-    Reopened,
-}
+pub use crate::incident::lifecycle::Reason;
 
 /// One change of one incident.
 #[derive(Debug, Clone, PartialEq)]
