@@ -40,6 +40,13 @@
 //!
 //! About 20,000 rough fits and 2,000 fine ones, each proportional to the intervals its waves touch.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "indices come from bounded, non-negative times; casts of floats saturate"
+)]
+#![expect(clippy::suboptimal_flops, reason = "formulas are written as the headers state them")]
+
 mod alternatives;
 mod density;
 mod heights;

@@ -46,18 +46,22 @@ impl Search<'_> {
     pub(super) fn best_jittered(&mut self, draw: Draw, iterations: usize) -> AlternativeFit {
         let horizon = self.window.horizon;
         let mut tops: Vec<Scored> = Vec::new();
-        let factors: &[f64] = if draw == Draw::Decorrelated { &[3.0] } else { &[1.0, 1.5, 2.0, 3.0] };
+        let factors: &[f64] =
+            if draw == Draw::Decorrelated { &[3.0] } else { &[1.0, 1.5, 2.0, 3.0] };
         let caps = [2.0, 5.0, 10.0, 20.0, 40.0];
-        let steps = if self.window.onset_max > 4.0 { 3 } else { 1 };
+        let steps = if self.window.onset_max > 4.0 { 3_u8 } else { 1 };
         for &factor in factors {
-            for cap in caps.into_iter().filter(|cap| 2.0 * cap < horizon && factor > 1.0).chain([f64::INFINITY])
+            for cap in caps
+                .into_iter()
+                .filter(|cap| 2.0 * cap < horizon && factor > 1.0)
+                .chain([f64::INFINITY])
             {
                 let mut base = 0.15;
                 let mut group: Option<Scored> = None;
                 while base < (0.8 * horizon).min(cap / 1.05) {
                     for step in 0..steps {
                         let onset =
-                            self.window.onset_max * (step as f64 + 0.5) / f64::from(steps);
+                            self.window.onset_max * (f64::from(step) + 0.5) / f64::from(steps);
                         let train = Train {
                             growth: Growth::Exponential,
                             onset,
@@ -105,7 +109,8 @@ impl Search<'_> {
 
     fn refine_jittered(&mut self, train: Train, draw: Draw, iterations: usize) -> Scored {
         let mut best = Scored { train, cost: self.jittered_cost(&train, draw, iterations) };
-        let mut steps = [0.3 * self.window.effective_step().clamp(0.1, 3.0), 0.2, 0.15, 0.2, 0.5, 0.1];
+        let mut steps =
+            [0.3 * self.window.effective_step().clamp(0.1, 3.0), 0.2, 0.15, 0.2, 0.5, 0.1];
         for _ in 0..4 {
             for (direction, step) in steps.iter_mut().enumerate() {
                 let mut improved = false;
@@ -338,7 +343,8 @@ pub(super) fn jittered_columns(window: &Window, train: &Train, draw: Draw, colum
             let mut cdf = failure_cdf(train.width, pitch);
             for retry in 1..=RETRIES_MAX {
                 let Some(wait) = train.wait(retry, &[]) else { break };
-                cdf = convolved(&cdf, low * wait + train.latency, high * wait + train.latency, pitch);
+                cdf =
+                    convolved(&cdf, low * wait + train.latency, high * wait + train.latency, pitch);
                 if cdf[GRID - 1] < 1e-4 {
                     break;
                 }
@@ -393,7 +399,13 @@ pub(super) fn jittered_columns(window: &Window, train: &Train, draw: Draw, colum
 
 /// Fractional parts of square roots of primes: their multiples fill the unit interval evenly.
 const WEYL: [f64; 8] = [
-    0.414_213_562, 0.732_050_808, 0.236_067_977, 0.645_751_311, 0.316_624_790, 0.605_551_275, 0.123_105_626,
+    0.414_213_562,
+    0.732_050_808,
+    0.236_067_977,
+    0.645_751_311,
+    0.316_624_790,
+    0.605_551_275,
+    0.123_105_626,
     0.358_898_944,
 ];
 

@@ -103,9 +103,10 @@ impl Density {
             if wait < train.cap {
                 uncapped = start - onset;
             }
-            let half = (0.5 * step * uncapped + slack + 0.05 * wave as f64 * train.latency.min(1.0))
-                .max(1.5 * sd)
-                + self.blur;
+            let half =
+                (0.5 * step * uncapped + slack + 0.05 * wave as f64 * train.latency.min(1.0))
+                    .max(1.5 * sd)
+                    + self.blur;
             let low = (((start - half) * self.cells_per_second).max(0.0) as usize).max(covered);
             let high = ((start + train.width + half) * self.cells_per_second) as usize + 1;
             let high = high.min(CELLS);
@@ -121,7 +122,8 @@ impl Density {
             return 0.0;
         }
         self.excess
-            * (share * (share / chance).ln() + (1.0 - share) * ((1.0 - share) / (1.0 - chance)).ln())
+            * (share * (share / chance).ln()
+                + (1.0 - share) * ((1.0 - share) / (1.0 - chance)).ln())
     }
 }
 

@@ -246,7 +246,8 @@ impl Solver {
             }
             self.numerator[column] = self.heights[column] * top;
             self.denominator[column] = bottom;
-            self.heights[column] = if bottom > 0.0 { self.heights[column] * top / bottom } else { 0.0 };
+            self.heights[column] =
+                if bottom > 0.0 { self.heights[column] * top / bottom } else { 0.0 };
         }
         let waves = columns.waves.min(columns.len());
         self.pools.clear();

@@ -17,8 +17,8 @@ const SCREEN_FACTORS: [f64; 8] = [1.0, 1.3, 1.55, 2.0, 2.5, 3.0, 4.0, 5.0];
 const POWERS: [f64; 3] = [1.0, 2.0, 4.0];
 /// Caps that client libraries use, 2 s to 300 s, dense enough that 10 % reaches most others.
 const CAPS: [f64; 20] = [
-    2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 36.0, 45.0, 60.0, 75.0, 90.0, 120.0,
-    180.0, 300.0,
+    2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 36.0, 45.0, 60.0, 75.0, 90.0,
+    120.0, 180.0, 300.0,
 ];
 /// Price of a factor that no library is known to use, in deviance.
 const OFF_LIST: f64 = 4.0;
@@ -120,7 +120,8 @@ impl<'a> Search<'a> {
         for (part, keep) in [1.0, 0.4, 0.15].into_iter().zip(FIELD.into_iter().skip(1)) {
             for scored in &mut field {
                 let tolerance = part * 0.5 * self.step(&scored.train);
-                *scored = self.walk(scored.train, 1, |search, next| search.blurred_cost(next, tolerance));
+                *scored =
+                    self.walk(scored.train, 1, |search, next| search.blurred_cost(next, tolerance));
             }
             field = distinct(field, keep);
         }
@@ -305,7 +306,8 @@ impl<'a> Search<'a> {
                     // Keep the last wave seen where it is.
                     let mut train = start.train;
                     let middle = (self.window.horizon / start.train.base).ln().max(0.5) * 0.5;
-                    train.base *= (start.train.factor / factor).powf(middle / start.train.factor.max(1.3).ln().max(0.3));
+                    train.base *= (start.train.factor / factor)
+                        .powf(middle / start.train.factor.max(1.3).ln().max(0.3));
                     train.factor = factor;
                     train.base = train.base.min(train.cap / 1.03);
                     let refined = self.refine_fixed_factor(train, 3, 12);
@@ -356,8 +358,12 @@ fn distinct(mut field: Vec<Scored>, keep: usize) -> Vec<Scored> {
 
 /// Whether two trains start the search in the same place.
 fn alike(a: &Train, b: &Train) -> bool {
-    let near = |x: f64, y: f64, within: f64| x.to_bits() == y.to_bits() || (x / y).ln().abs() < within;
-    a.growth == b.growth && near(a.base, b.base, 0.05) && near(a.factor, b.factor, 0.05) && near(a.cap, b.cap, 0.05)
+    let near =
+        |x: f64, y: f64, within: f64| x.to_bits() == y.to_bits() || (x / y).ln().abs() < within;
+    a.growth == b.growth
+        && near(a.base, b.base, 0.05)
+        && near(a.factor, b.factor, 0.05)
+        && near(a.cap, b.cap, 0.05)
 }
 
 /// The train one step along a direction; none where the direction does not apply.

@@ -137,7 +137,8 @@ pub(super) fn push_wave(window: &Window, start: f64, width: f64, sd: f64, column
     let reach = 3.3 * sd;
     let end = start + width;
     window.visit_overlap(start - reach, end + reach, |i| {
-        let part = blurred_cdf(window.to[i], start, end, sd) - blurred_cdf(window.from[i], start, end, sd);
+        let part =
+            blurred_cdf(window.to[i], start, end, sd) - blurred_cdf(window.from[i], start, end, sd);
         columns.push(i, window.share[i] * part);
     });
     columns.end_column();
@@ -173,7 +174,8 @@ fn normal_cdf(x: f64) -> f64 {
     let t = 1.0 / 0.231_641_9f64.mul_add(x.abs(), 1.0);
     let poly = t
         * (0.319_381_53
-            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+            + t * (-0.356_563_782
+                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
     let tail = 0.398_942_28 * (-0.5 * x * x).exp() * poly;
     if x > 0.0 { 1.0 - tail } else { tail }
 }

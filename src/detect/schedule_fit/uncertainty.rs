@@ -34,11 +34,12 @@ impl Search<'_> {
     /// How many different heights the last fit holds.
     pub(super) fn distinct_heights(&self) -> usize {
         let mut distinct = 0;
-        let mut last = f64::NAN;
+        let mut last = None;
         for &height in &self.solver.heights {
-            if height > 0.05 && !((height - last).abs() < 1e-3 * height) {
+            if height > 0.05 && last.is_none_or(|last: f64| (height - last).abs() >= 1e-3 * height)
+            {
                 distinct += 1;
-                last = height;
+                last = Some(height);
             }
         }
         distinct
@@ -112,10 +113,7 @@ impl Search<'_> {
             } else {
                 [train.factor, train.factor]
             },
-            cap_interval: train
-                .cap
-                .is_finite()
-                .then(|| self.profile(train, Parameter::Cap, limit)),
+            cap_interval: train.cap.is_finite().then(|| self.profile(train, Parameter::Cap, limit)),
             waves,
             next_wave_at,
             wave_share: if total > 0.0 { in_waves / total } else { 0.0 },
@@ -184,7 +182,9 @@ impl Search<'_> {
                     let mut next = best;
                     let step = sign * scale;
                     match direction {
-                        0 => next.onset += 0.2 * step * self.window.effective_step().clamp(0.1, 2.0),
+                        0 => {
+                            next.onset += 0.2 * step * self.window.effective_step().clamp(0.1, 2.0)
+                        }
                         1 if held != Parameter::Base => next.base *= (0.02 * step).exp(),
                         2 if held != Parameter::Factor && next.factor > 1.0 => {
                             next.factor *= (0.02 * step).exp();
