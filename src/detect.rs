@@ -7,7 +7,6 @@ pub mod baseline;
 pub mod flood;
 pub mod onset;
 pub mod resolution;
-pub mod schedule_fit;
 
 /// Which statistic a piece of evidence comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +38,28 @@ pub enum Test {
 }
 
 impl Test {
+    /// Every statistic.
+    pub const ALL: [Self; 12] = [
+        Self::ScheduleFit,
+        Self::LagComb,
+        Self::Periodogram,
+        Self::LevelShift,
+        Self::ErrorOnset,
+        Self::Amplification,
+        Self::Jitter,
+        Self::OutlivedTrigger,
+        Self::Resolution,
+        Self::WarpedSpectrum,
+        Self::WallClock,
+        Self::DataQuality,
+    ];
+
+    /// The statistic with this fixed name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|test| test.as_str() == name)
+    }
+
     /// The fixed name used in JSON and the store.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

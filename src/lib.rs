@@ -26,3 +26,4 @@ pub mod sim;
 pub mod source;
 pub mod store;
 pub mod telemetry;
+pub mod wire;
