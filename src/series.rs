@@ -5,6 +5,13 @@
 //! no rate. Targets are scraped at different phases, so the intervals of many targets cut time
 //! finer than any one of them.
 
+pub mod counter;
+pub mod history;
+pub mod notation;
+pub mod observer;
+pub mod selector;
+pub mod table;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
