@@ -59,6 +59,9 @@ struct Track {
     series: SeriesId,
     last_at: Timestamp,
     misses: u8,
+    // Missing since the target restarted: counts from zero when it is back. It is kept, so that an
+    // overlap of polls does not bring its old samples in as those of a series never seen.
+    has_vanished: bool,
     counter: Counter,
 }
 
@@ -151,6 +154,7 @@ impl Stream {
             series: sample.series,
             last_at: sample.at,
             misses: 0,
+            has_vanished: false,
             counter: Counter::starting_at(sample.value),
         };
         match self.find(sample.is_error, sample.series) {
@@ -236,7 +240,8 @@ impl Stream {
         let mut present = [false; 2];
         for sample in samples {
             present[usize::from(sample.is_error)] = true;
-            let Ok(index) = self.find(sample.is_error, sample.series) else {
+            let known = self.find(sample.is_error, sample.series).ok();
+            let Some(index) = known.filter(|index| !self.tracks[*index].has_vanished) else {
                 self.set_baseline(sample);
                 if sample.is_error {
                     new_errors.push(sample.value);
@@ -298,22 +303,27 @@ impl Stream {
             if holds && self.held_scrapes < HELD_SCRAPES_MAX { self.held_scrapes + 1 } else { 0 };
     }
 
-    /// Whether the whole target restarted: the series that were reset outweigh the others, so that
-    /// one small counter seen through a lagging replica does not make resets of all the rest.
+    /// Whether the whole target restarted: the series that were reset outweigh all others, those
+    /// missing included, so that one small counter seen through a lagging replica does not make
+    /// resets of all the rest, nor strangers of those that are only missing.
     fn restart(&self, samples: &[&Pending]) -> Restart {
+        let mut others: f64 = self
+            .tracks
+            .iter()
+            .filter(|track| track.misses <= HELD_SCRAPES_MAX)
+            .map(|track| track.counter.highest())
+            .sum();
         let mut reset = 0.0;
-        let mut kept = 0.0;
         for sample in samples {
-            if let Ok(index) = self.find(sample.is_error, sample.series) {
-                let counter = &self.tracks[index].counter;
-                if counter.is_reset(sample.value) {
-                    reset += counter.highest();
-                } else {
-                    kept += counter.highest();
-                }
+            if let Ok(index) = self.find(sample.is_error, sample.series)
+                && self.tracks[index].misses <= HELD_SCRAPES_MAX
+                && self.tracks[index].counter.is_reset(sample.value)
+            {
+                reset += self.tracks[index].counter.highest();
+                others -= self.tracks[index].counter.highest();
             }
         }
-        if reset > kept { Restart::Known } else { Restart::Unknown }
+        if reset > others { Restart::Known } else { Restart::Unknown }
     }
 
     /// Counts the scrapes that each series was missing from; whether one of them is worth holding
@@ -326,7 +336,10 @@ impl Stream {
         return_span: i64,
     ) -> bool {
         if restart == Restart::Known {
-            self.tracks.retain(|track| track.last_at == at);
+            for track in self.tracks.iter_mut().filter(|track| track.last_at < at) {
+                track.has_vanished = true;
+                track.misses = HELD_SCRAPES_MAX + 1;
+            }
             return false;
         }
         let mut holds = false;

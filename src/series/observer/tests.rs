@@ -322,7 +322,19 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_negative_and_nothing_is_invented(series in steps()) {
+    fn nothing_is_negative_and_nothing_is_invented(
+        mut series in steps(), restarts in proptest::collection::vec(0_usize..25, 0..3),
+    ) {
+        // A process restarts as a whole.
+        for steps in &mut series {
+            for (index, step) in steps.iter_mut().enumerate() {
+                match step {
+                    _ if restarts.contains(&index) => *step = Step::Restart,
+                    Step::Restart => *step = Step::Grow(1),
+                    _ => {}
+                }
+            }
+        }
         let all = samples(&series, 0);
         let intervals = run(&all, 10, 5);
         let mut last = Timestamp::from_millis(i64::MIN);
