@@ -28,8 +28,6 @@
 //! so after its jitter. Where a library does that, its clients meet again at the cap.
 //! `decorrelated` is `min(cap, U(b, 3 * previous))`.
 
-use std::fmt::Write as _;
-
 /// Largest number of waits ever listed at once: beyond it a schedule is a period.
 const WAITS_MAX: u32 = 10_000;
 
@@ -368,21 +366,22 @@ impl Policy {
             return Some(between([base, 3.0 * previous]).min(cap));
         }
         let mut planned = self.law(timed);
-        if jitter.compounds && timed > 1 {
-            if let (Some(previous), Growth::Exponential { factor, .. }) =
+        if jitter.compounds
+            && timed > 1
+            && let (Some(previous), Growth::Exponential { factor, .. }) =
                 (previous_seconds, &self.growth)
-            {
-                planned = previous * factor;
-            }
+        {
+            planned = previous * factor;
         }
         if self.cap_order != CapOrder::AfterJitter {
             planned = planned.min(cap);
         }
         let low = (jitter.scale[0] * planned).max(jitter.lower_seconds);
         let high = (jitter.scale[1] * planned).max(low);
-        let mut wait = between([low, high])
-            + between(jitter.seconds)
-            + f64::from(timed) * between(jitter.seconds_per_retry);
+        let mut wait = f64::from(timed).mul_add(
+            between(jitter.seconds_per_retry),
+            between([low, high]) + between(jitter.seconds),
+        );
         if jitter.grid_seconds > 0.0 {
             // A hair above, so that a whole multiple stays itself in binary fractions.
             wait = (wait / jitter.grid_seconds + 1e-9).floor() * jitter.grid_seconds;
@@ -419,48 +418,52 @@ impl Policy {
     /// The policy in one line for people: `30ms x2 up to 5s, no limit, no jitter`.
     #[must_use]
     pub fn says(&self) -> String {
-        let mut line = String::new();
-        if self.immediate_retries == 1 {
-            line.push_str("at once, then ");
-        } else if self.immediate_retries > 1 {
-            let _ = write!(line, "{} times at once, then ", self.immediate_retries);
-        }
-        let _ = match &self.growth {
-            Growth::Immediate => write!(line, "no wait"),
-            Growth::Fixed { base_seconds } => write!(line, "{} fixed", seconds(*base_seconds)),
+        let at_once = match self.immediate_retries {
+            0 => String::new(),
+            1 => "at once, then ".to_owned(),
+            many => format!("{many} times at once, then "),
+        };
+        let law = match &self.growth {
+            Growth::Immediate => "no wait".to_owned(),
+            Growth::Fixed { base_seconds } => format!("{} fixed", seconds(*base_seconds)),
             Growth::Exponential { base_seconds, factor } => {
-                write!(line, "{} x{factor}", seconds(*base_seconds))
+                format!("{} x{factor}", seconds(*base_seconds))
             }
             Growth::Linear { base_seconds, step_seconds } => {
-                write!(line, "{} +{}", seconds(*base_seconds), seconds(*step_seconds))
+                format!("{} +{}", seconds(*base_seconds), seconds(*step_seconds))
             }
             Growth::Polynomial { offset_seconds, base_seconds, power, start } => {
                 let number = if *start > 0.5 { "n" } else { "(n-1)" };
-                if *offset_seconds > 0.0 {
-                    let _ = write!(line, "{} + ", seconds(*offset_seconds));
+                let power = format!("{} * {number}^{power}", seconds(*base_seconds));
+                match *offset_seconds {
+                    offset if offset > 0.0 => format!("{} + {power}", seconds(offset)),
+                    _ => power,
                 }
-                write!(line, "{} * {number}^{power}", seconds(*base_seconds))
             }
             Growth::List { waits_seconds, .. } => {
-                let shown: Vec<String> = waits_seconds.iter().take(6).map(|w| seconds(*w)).collect();
+                let shown: Vec<String> =
+                    waits_seconds.iter().take(6).map(|w| seconds(*w)).collect();
                 let more = if waits_seconds.len() > 6 { ", ..." } else { "" };
-                write!(line, "{}{more}", shown.join(", "))
+                format!("{}{more}", shown.join(", "))
             }
-            Growth::ServerSent => write!(line, "as long as the server says"),
+            Growth::ServerSent => "as long as the server says".to_owned(),
         };
-        if let (Some(cap), false) = (self.cap_seconds, matches!(self.growth, Growth::Fixed { .. })) {
-            let _ = write!(line, " up to {}", seconds(cap));
-        }
-        let _ = match self.retries_max() {
-            None => write!(line, ", no limit"),
-            Some(1) => write!(line, ", 1 retry"),
-            Some(retries) => write!(line, ", {retries} retries"),
+        let cap = match self.cap_seconds {
+            Some(cap) if !matches!(self.growth, Growth::Fixed { .. }) => {
+                format!(" up to {}", seconds(cap))
+            }
+            _ => String::new(),
         };
-        let _ = match self.jitter.spread {
-            Spread::None => write!(line, ", no jitter"),
-            spread => write!(line, ", {} jitter", spread.as_str()),
+        let limit = match self.retries_max() {
+            None => "no limit".to_owned(),
+            Some(1) => "1 retry".to_owned(),
+            Some(retries) => format!("{retries} retries"),
         };
-        line
+        let jitter = match self.jitter.spread {
+            Spread::None => "no",
+            spread => spread.as_str(),
+        };
+        format!("{at_once}{law}{cap}, {limit}, {jitter} jitter")
     }
 
     fn cap(&self) -> f64 {

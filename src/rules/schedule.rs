@@ -374,7 +374,8 @@ fn read_jitter(node: &Node, path: &str, faults: &Faults) -> Option<Jitter> {
     };
     match spread {
         Some(Spread::Proportional) if scale.is_none() => {
-            fields.fault("scale", "is missing: the lowest and highest multiple, such as [0.8, 1.2]");
+            fields
+                .fault("scale", "is missing: the lowest and highest multiple, such as [0.8, 1.2]");
         }
         Some(Spread::Additive) if seconds.is_none() && seconds_per_retry.is_none() => {
             fields.fault("seconds", "is missing: the fewest and most seconds added");
@@ -408,7 +409,7 @@ fn read_case(node: &Node, path: &str, faults: &Faults) -> Option<Case> {
         let read = read_range(node, &format!("{ranges_path}[{index}]"), faults);
         ranges_seconds.push(read?);
     }
-    if waits_seconds.is_none() && ranges_seconds.is_empty() {
+    if !fields.has("waits") && ranges_seconds.is_empty() {
         fields.fault("waits", "a case needs `waits` or `ranges`");
     }
     fields.finish();

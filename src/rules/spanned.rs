@@ -349,7 +349,11 @@ impl<'a> Fields<'a> {
         let node = self.node(key)?;
         let number = node.scalar().and_then(parse_number);
         if number.is_none() {
-            self.faults.add(node.line, &self.path_of(key), format!("must be a number{}", got(node)));
+            self.faults.add(
+                node.line,
+                &self.path_of(key),
+                format!("must be a number{}", got(node)),
+            );
         }
         number
     }
