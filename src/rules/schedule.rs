@@ -250,10 +250,10 @@ fn read_policy(node: &Node, path: &str, faults: &Faults) -> Option<Policy> {
     if cap_seconds.is_some_and(|cap| cap <= 0.0) {
         fields.fault("cap", "must be above 0");
     }
-    if let (Some(cap), Some(Growth::Exponential { base_seconds, .. })) = (cap_seconds, &growth) {
-        if cap < *base_seconds {
-            fields.fault("cap", "must not be below the base");
-        }
+    if let (Some(cap), Some(Growth::Exponential { base_seconds, .. })) = (cap_seconds, &growth)
+        && cap < *base_seconds
+    {
+        fields.fault("cap", "must not be below the base");
     }
     fields.finish();
     Some(Policy {
@@ -466,5 +466,5 @@ fn run_case(case: &Case, policy: &Policy, path: &str, faults: &Faults) {
 }
 
 fn near(got: f64, want: f64) -> bool {
-    (got - want).abs() <= CASE_TOLERANCE * want.abs() + 1e-6
+    (got - want).abs() <= CASE_TOLERANCE.mul_add(want.abs(), 1e-6)
 }
