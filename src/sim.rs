@@ -26,6 +26,8 @@
     reason = "plain sums and products are the same on every machine and fast without fused hardware"
 )]
 
+pub mod corpus;
+pub mod openmetrics;
 pub mod policy;
 pub mod random;
 pub mod scenario;
@@ -35,7 +37,6 @@ pub mod world;
 mod arrivals;
 mod dependency;
 mod scraper;
-pub mod openmetrics;
 
 use crate::series::{Labels, Sample};
 

@@ -47,7 +47,11 @@ impl Stream {
         Self {
             profile: profile.to_vec(),
             dispersion,
-            memory: if correlation_seconds > 0.0 { libm::exp(-STEP_SECONDS / correlation_seconds) } else { 0.0 },
+            memory: if correlation_seconds > 0.0 {
+                libm::exp(-STEP_SECONDS / correlation_seconds)
+            } else {
+                0.0
+            },
             daily,
             level,
             step_ends_at: 0.0,

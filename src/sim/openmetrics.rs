@@ -19,7 +19,8 @@ const LABEL_ORDER: [&str; 5] = ["job", "instance", "dependency", "code", "replic
 pub fn write(series: &[SimulatedSeries]) -> String {
     let mut text = String::new();
     for (name, help) in FAMILIES {
-        let mut family = series.iter().filter(|s| s.labels.get("__name__") == Some(name)).peekable();
+        let mut family =
+            series.iter().filter(|s| s.labels.get("__name__") == Some(name)).peekable();
         if family.peek().is_none() {
             continue;
         }

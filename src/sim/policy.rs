@@ -80,6 +80,9 @@ pub enum CapOrder {
     JitterThenCap,
 }
 
+/// Thirty years: where growth stops being followed.
+const WAIT_SECONDS_MAX: f64 = 1e9;
+
 /// One client's rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
@@ -159,7 +162,7 @@ impl RetryPolicy {
                 let mut wait = self.base_seconds;
                 for _ in 0..n {
                     wait *= factor;
-                    if wait >= self.cap_seconds {
+                    if wait > WAIT_SECONDS_MAX {
                         break;
                     }
                 }
@@ -245,7 +248,9 @@ mod tests {
         };
         assert!((0..50).all(|_| policy.wait_seconds(0, 0.0, &mut draws) < 2.0));
         // From the fourth retry on the smallest draw, 0.5 * 4, is already the cap.
-        assert!((0..50).all(|_| policy.wait_seconds(3, 0.0, &mut draws).to_bits() == 2.0_f64.to_bits()));
+        assert!(
+            (0..50).all(|_| policy.wait_seconds(3, 0.0, &mut draws).to_bits() == 2.0_f64.to_bits())
+        );
     }
 
     #[test]
@@ -260,7 +265,8 @@ mod tests {
             (Jitter::Added { low_seconds: 0.3, high_seconds: 3.0, grows: false }, 8.3, 11.0),
         ] {
             let policy = with(jitter);
-            let waits: Vec<f64> = (0..500).map(|_| policy.wait_seconds(3, 4.0, &mut draws)).collect();
+            let waits: Vec<f64> =
+                (0..500).map(|_| policy.wait_seconds(3, 4.0, &mut draws)).collect();
             assert!(waits.iter().all(|wait| (low..high).contains(wait)), "{jitter:?}");
             let widest = waits.iter().fold(0.0_f64, |a, b| a.max(*b));
             assert!(widest > low + 0.9 * (high - low), "{jitter:?} does not fill its range");

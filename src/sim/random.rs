@@ -106,7 +106,8 @@ mod tests {
     fn means_are_right() {
         let mut draws = Draws::new(1, 1);
         let n = 20_000;
-        let mean = |draw: &mut dyn FnMut() -> f64| (0..n).map(|_| draw()).sum::<f64>() / f64::from(n);
+        let mean =
+            |draw: &mut dyn FnMut() -> f64| (0..n).map(|_| draw()).sum::<f64>() / f64::from(n);
         // Five standard errors of each mean at this n.
         assert!((mean(&mut || draws.uniform()) - 0.5).abs() < 0.011);
         assert!((mean(&mut || draws.exponential(2.0)) - 2.0).abs() < 0.071);

@@ -412,7 +412,8 @@ impl Scraper {
     /// Brings the number of targets of every job to `wanted`; new ones begin at zero.
     pub(super) fn scale(&mut self, wanted: usize, now: u64) {
         for target in 0..self.targets.len() {
-            let (active, inside) = (self.targets[target].active, self.targets[target].ordinal < wanted);
+            let (active, inside) =
+                (self.targets[target].active, self.targets[target].ordinal < wanted);
             if active && !inside {
                 self.stop(target as u32, now);
             } else if !active && inside {

@@ -253,7 +253,8 @@ impl World {
 
     /// Drops samples older than this many seconds.
     pub fn forget(&mut self, older_than_seconds: f64) {
-        let Some(newest) = self.scraper.series.iter().filter_map(|s| s.samples.last()).map(|s| s.at).max()
+        let Some(newest) =
+            self.scraper.series.iter().filter_map(|s| s.samples.last()).map(|s| s.at).max()
         else {
             return;
         };
@@ -278,7 +279,11 @@ impl World {
     /// What a target shows at this instant.
     #[must_use]
     pub fn exposition(&self, target: usize) -> Vec<(Labels, u64)> {
-        if target < self.scraper.targets.len() { self.scraper.exposition(target) } else { Vec::new() }
+        if target < self.scraper.targets.len() {
+            self.scraper.exposition(target)
+        } else {
+            Vec::new()
+        }
     }
 
     /// What happened so far.
@@ -408,9 +413,8 @@ fn stream_of(plan: &Population, seed: u64) -> Option<Stream> {
 }
 
 fn truth_of(scenario: &Scenario, seed: u64) -> Truth {
-    let dependency = |index: usize| {
-        scenario.dependencies.get(index).map(|d| d.name.clone()).unwrap_or_default()
-    };
+    let dependency =
+        |index: usize| scenario.dependencies.get(index).map(|d| d.name.clone()).unwrap_or_default();
     let mut faults = Vec::new();
     for plan in &scenario.dependencies {
         for fault in &plan.faults {
@@ -440,3 +444,6 @@ fn truth_of(scenario: &Scenario, seed: u64) -> Truth {
         faults,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,7 +69,9 @@ impl World {
         }
         let (population, retry) = (call.population as usize, call.retry);
         if !self.scraper.is_active(call.target) {
-            call.target = self.scraper.home_target(self.fleets[population].job, number as usize);
+            // Its target is gone: a client that stays with one moves on, any other takes any.
+            let client = if call.client == NONE { number } else { call.client };
+            call.target = self.scraper.home_target(self.fleets[population].job, client as usize);
         }
         let target = call.target;
         let dependency = self.fleets[population].plan.to;
@@ -190,7 +192,8 @@ impl World {
         call.serial = serial;
         call.code = code;
         call.retry_after_seconds = retry_after.unwrap_or(f64::NAN);
-        let (population, target, attempted) = (call.population as usize, call.target, call.attempted);
+        let (population, target, attempted) =
+            (call.population as usize, call.target, call.attempted);
         let dependency = self.fleets[population].plan.to;
         self.scraper.count(target, dependency, code, self.now, done);
         let line = &mut self.truth.dependencies[dependency].1;
