@@ -7,6 +7,7 @@ pub mod baseline;
 pub mod flood;
 pub mod onset;
 pub mod resolution;
+pub mod schedule_fit;
 
 /// Which statistic a piece of evidence comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,0 +1,408 @@
+//! Search for the train of waves that fits best: a coarse screen of the whole bank, then refinement.
+//!
+//! The likelihood of a train is a forest of narrow peaks (a base 6 % off moves the 31 s wave by
+//! 1.9 s, several of its widths), so a local optimiser alone finds the nearest wrong one, and a grid
+//! fine enough to hit every peak is too large. The screen therefore blurs each wave by as much as
+//! the grid's own steps can be wrong, which no peak can slip through, and a pattern search sharpens
+//! the best few of each group.
+
+use super::density::Density;
+use super::heights::{Columns, Solver};
+use super::train::{Growth, Train};
+use super::window::Window;
+
+/// Factors that client libraries use; others cost `OFF_LIST` each.
+pub(super) const FACTORS: [f64; 10] = [1.0, 1.25, 1.3, 1.5, 1.6, 2.0, 2.5, 3.0, 4.0, 5.0];
+const SCREEN_FACTORS: [f64; 8] = [1.0, 1.3, 1.55, 2.0, 2.5, 3.0, 4.0, 5.0];
+const POWERS: [f64; 3] = [1.0, 2.0, 4.0];
+/// Caps that client libraries use, 2 s to 300 s, dense enough that 10 % reaches most others.
+const CAPS: [f64; 20] = [
+    2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 36.0, 45.0, 60.0, 75.0, 90.0,
+    120.0, 180.0, 300.0,
+];
+/// Price of a factor that no library is known to use, in deviance.
+const OFF_LIST: f64 = 4.0;
+/// Price of each further parameter, in deviance: what one useless parameter gains about once in 20.
+pub(super) const PARAMETER: f64 = 3.0;
+const BASE_MIN: f64 = 0.03;
+const BASE_MAX: f64 = 300.0;
+/// How far the onset may leave its bracket, seconds: the error of the scrapes' time stamps.
+const ONSET_SLACK: f64 = 0.5;
+/// Peaks kept in each group (growth, factor, cap).
+const KEPT: usize = 3;
+/// Waves above which a rough fit takes more iterations.
+const DENSE: usize = 10;
+/// Trains that get a rough likelihood.
+const SCREENED: usize = 300;
+/// How many of them go on to each degree of sharpening, and to the likelihood itself.
+const FIELD: [usize; 4] = [80, 40, 20, 10];
+
+/// A train with its penalised deviance.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scored {
+    pub(super) train: Train,
+    pub(super) cost: f64,
+}
+
+/// One search, with its work space.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    pub(super) window: &'a Window,
+    pub(super) lists: &'a [Vec<f64>],
+    pub(super) solver: Solver,
+    pub(super) columns: Columns,
+    /// Columns added to every train: the smooth part of a mixed herd.
+    pub(super) extra: Option<Columns>,
+    pub(super) evaluations: usize,
+    /// Trains weighed by their mass alone.
+    pub(super) sieved: usize,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(window: &'a Window, lists: &'a [Vec<f64>]) -> Self {
+        Self {
+            window,
+            lists,
+            solver: Solver::default(),
+            columns: Columns::default(),
+            extra: None,
+            evaluations: 0,
+            sieved: 0,
+        }
+    }
+
+    /// Whether the parameters are within what a schedule can have.
+    fn bounded(&self, train: &Train) -> bool {
+        train.onset >= -ONSET_SLACK
+            && train.onset <= self.window.onset_max + ONSET_SLACK
+            && train.base >= BASE_MIN
+            && train.base <= BASE_MAX
+            && (1.0..=5.0).contains(&train.factor)
+            && (0.0..=0.4).contains(&train.spread)
+            && (0.0..=0.5).contains(&train.drain)
+            && train.latency >= 0.0
+            && train.latency <= train.base.min(2.0)
+            && train.cap > train.base * 1.02
+            && train.width >= 1e-3
+            && train.width <= (train.base / 3.0).max(1.05)
+    }
+
+    /// Penalised deviance of a train, infinite outside the bounds.
+    pub(super) fn cost(&mut self, train: &Train, iterations: usize) -> f64 {
+        if !self.bounded(train) {
+            return f64::INFINITY;
+        }
+        self.evaluations += 1;
+        train.columns(self.window, self.lists, &mut self.columns);
+        if let Some(extra) = &self.extra {
+            self.columns.append(extra);
+        }
+        self.solver.solve(self.window, &self.columns, iterations) + price(train)
+    }
+
+    /// The best few trains of the whole bank, refined, best first.
+    pub(super) fn best_trains(&mut self) -> Vec<Scored> {
+        let mut candidates = self.sieve();
+        candidates.sort_by(|a, b| b.cost.total_cmp(&a.cost));
+        candidates.truncate(SCREENED);
+        let mut screened: Vec<Scored> = Vec::with_capacity(2 * candidates.len());
+        for candidate in &candidates {
+            let tolerance = 0.5 * self.step(&candidate.train);
+            for width in [0.2, 0.9] {
+                let train = Train { width, ..candidate.train };
+                let cost = self.blurred_cost(&train, tolerance);
+                screened.push(Scored { train, cost });
+            }
+        }
+        // Sharpen by degrees, the best of each degree going on: a blurred peak is wide enough to
+        // walk on, and the blur must go before peaks can be compared.
+        let mut field = distinct(screened, FIELD[0]);
+        for (part, keep) in [1.0, 0.4, 0.15].into_iter().zip(FIELD.into_iter().skip(1)) {
+            for scored in &mut field {
+                let tolerance = part * 0.5 * self.step(&scored.train);
+                *scored =
+                    self.walk(scored.train, 1, |search, next| search.blurred_cost(next, tolerance));
+            }
+            field = distinct(field, keep);
+        }
+        let refined: Vec<Scored> = field.iter().map(|s| self.refine(s.train, 2, 7)).collect();
+        let refined = distinct(refined, 4);
+        let mut best: Vec<Scored> = Vec::new();
+        for scored in refined {
+            let sharp = self.refine(scored.train, 4, 13);
+            best.push(self.simplify(sharp));
+        }
+        best.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        best
+    }
+
+    /// The relative step of the base's grid: a quarter of the last gap at the last wave.
+    pub(super) fn step(&self, train: &Train) -> f64 {
+        let horizon = self.window.horizon;
+        let (mut last, mut uncapped, mut gap) = (0.0, train.base, train.base);
+        train.waves(horizon, self.lists, |_, start, wait, _| {
+            last = start - train.onset;
+            gap = wait;
+            if wait < train.cap {
+                uncapped = last;
+            }
+        });
+        (0.35 * gap / uncapped.max(1e-3)).clamp(0.004, 0.12)
+    }
+
+    /// The best trains of each group by the mass at their instants; `cost` is their score.
+    pub(super) fn sieve(&mut self) -> Vec<Scored> {
+        let density = Density::new(self.window);
+        let horizon = self.window.horizon;
+        let mut kept = Vec::new();
+        let base_min = (0.3 * self.window.effective_step()).clamp(0.1, 1.0);
+        for spread in [0.0, 0.08, 0.15] {
+            let mut group = |search: &mut Self, growth: Growth, factor: f64, cap: f64| {
+                let mut top: [Option<Scored>; KEPT] = [None; KEPT];
+                let mut base = base_min;
+                let fixed = growth == Growth::Exponential && factor <= 1.0;
+                if fixed {
+                    base = base.max(horizon / 46.0).max(0.3);
+                }
+                while base < horizon.min(BASE_MAX).min(cap / 1.02) {
+                    let train = Train {
+                        growth,
+                        onset: 0.0,
+                        width: 0.2,
+                        base,
+                        factor,
+                        cap,
+                        latency: if factor > 1.0 { 0.1 } else { 0.0 },
+                        spread,
+                        drain: 0.0,
+                    };
+                    let step = search.step(&train) * if spread > 0.0 { 2.0 } else { 1.0 };
+                    search.sieve_onsets(&density, train, step, &mut top);
+                    if matches!(growth, Growth::List(_)) {
+                        break;
+                    }
+                    base *= 1.0 + step;
+                }
+                kept.extend(top.into_iter().flatten());
+            };
+            for factor in SCREEN_FACTORS {
+                group(self, Growth::Exponential, factor, f64::INFINITY);
+                for cap in CAPS {
+                    // A cap is seen once two waits have been that long.
+                    if factor > 1.0 && 2.0 * cap < horizon {
+                        group(self, Growth::Exponential, factor, cap);
+                    }
+                }
+            }
+            for power in POWERS {
+                group(self, Growth::Power, power, f64::INFINITY);
+            }
+            for list in 0..self.lists.len() {
+                group(self, Growth::List(list), 1.0, f64::INFINITY);
+            }
+        }
+        kept
+    }
+
+    fn sieve_onsets(
+        &mut self,
+        density: &Density,
+        train: Train,
+        step: f64,
+        top: &mut [Option<Scored>; KEPT],
+    ) {
+        let bracket = self.window.onset_max;
+        let wanted = (bracket / (0.4 * train.base).max(0.15)).ceil().clamp(1.0, 12.0);
+        let slack = 0.5 * bracket / wanted;
+        for index in 0..wanted as usize {
+            let train = Train { onset: slack * 2.0f64.mul_add(index as f64, 1.0), ..train };
+            let score = density.score(&train, self.lists, step, slack);
+            self.sieved += 1;
+            if score <= 0.0 {
+                continue;
+            }
+            let scored = Scored { train, cost: score };
+            // One place for each peak, not for each of its neighbours on the grid.
+            let near = top.iter().position(|kept| {
+                kept.is_some_and(|kept| (kept.train.base / train.base).ln().abs() < 0.1)
+            });
+            let place = near.unwrap_or_else(|| {
+                let lowest = |a: &usize, b: &usize| {
+                    let value = |i: usize| top[i].map_or(-1.0, |kept| kept.cost);
+                    value(*a).total_cmp(&value(*b))
+                };
+                (0..KEPT).min_by(|a, b| lowest(a, b)).unwrap_or(0)
+            });
+            if top[place].is_none_or(|kept| kept.cost < score) {
+                top[place] = Some(scored);
+            }
+        }
+    }
+
+    /// A rough deviance of the train with each wave widened by the grid's step.
+    pub(super) fn blurred_cost(&mut self, train: &Train, tolerance: f64) -> f64 {
+        if !self.bounded(train) {
+            return f64::INFINITY;
+        }
+        self.evaluations += 1;
+        let slack = 0.05;
+        train.screen_columns(self.window, self.lists, tolerance, slack, &mut self.columns);
+        // Waves that share intervals take longer to part.
+        let iterations = if self.columns.len() > DENSE { 10 } else { 4 };
+        self.solver.screen(self.window, &self.columns, iterations) + price(train)
+    }
+
+    /// Pattern search from `train` on the likelihood itself.
+    pub(super) fn refine(&mut self, train: Train, rounds: usize, iterations: usize) -> Scored {
+        self.walk(train, rounds, |search, next| search.cost(next, iterations))
+    }
+
+    /// Pattern search from `train`: each direction with its own step, grown on success.
+    fn walk(
+        &mut self,
+        train: Train,
+        rounds: usize,
+        mut cost_of: impl FnMut(&mut Self, &Train) -> f64,
+    ) -> Scored {
+        let mut best = Scored { train, cost: cost_of(self, &train) };
+        let resolution = self.window.effective_step().clamp(0.05, 2.0);
+        let step = 0.4 * self.step(&train);
+        let mut steps = [0.3 * resolution, step, 1.2 * step, step, 0.5, 0.03, 0.05, step, 0.05];
+        for _ in 0..rounds {
+            for (direction, step) in steps.iter_mut().enumerate() {
+                let mut improved = false;
+                for sign in [1.0, -1.0] {
+                    let mut moved = *step * sign;
+                    let mut tries = 0;
+                    while let Some(next) = moved_along(&best.train, direction, moved) {
+                        let cost = cost_of(self, &next);
+                        if cost >= best.cost - 1e-6 {
+                            break;
+                        }
+                        best = Scored { train: next, cost };
+                        improved = true;
+                        moved *= 1.5;
+                        tries += 1;
+                        if tries > 6 {
+                            break;
+                        }
+                    }
+                    if improved {
+                        break;
+                    }
+                }
+                *step *= if improved { 0.9 } else { 0.45 };
+            }
+        }
+        best
+    }
+
+    /// Tries the simpler neighbours: a factor from the list, no spread, no latency, no cap.
+    fn simplify(&mut self, start: Scored) -> Scored {
+        let mut best = start;
+        if start.train.growth == Growth::Exponential {
+            for factor in FACTORS {
+                if (factor / start.train.factor).ln().abs() < 0.25 {
+                    // Keep the last wave seen where it is.
+                    let mut train = start.train;
+                    let middle = (self.window.horizon / start.train.base).ln().max(0.5) * 0.5;
+                    train.base *= (start.train.factor / factor)
+                        .powf(middle / start.train.factor.max(1.3).ln().max(0.3));
+                    train.factor = factor;
+                    train.base = train.base.min(train.cap / 1.03);
+                    let refined = self.refine_fixed_factor(train, 3, 12);
+                    if refined.cost < best.cost {
+                        best = refined;
+                    }
+                }
+            }
+        }
+        for change in 0..3 {
+            let mut train = best.train;
+            match change {
+                0 if train.spread > 0.0 => train.spread = 0.0,
+                1 if train.latency > 0.0 => train.latency = 0.0,
+                2 if train.cap.is_finite() => train.cap = f64::INFINITY,
+                _ => continue,
+            }
+            let refined = self.refine_fixed_factor(train, 3, 12);
+            if refined.cost < best.cost {
+                best = refined;
+            }
+        }
+        best
+    }
+
+    fn refine_fixed_factor(&mut self, train: Train, rounds: usize, iterations: usize) -> Scored {
+        let factor = train.factor;
+        let mut scored = self.refine(train, rounds, iterations);
+        if (scored.train.factor - factor).abs() > 1e-9 {
+            scored.train.factor = factor;
+            scored.cost = self.cost(&scored.train, iterations);
+        }
+        scored
+    }
+}
+
+/// The best `keep` that are not next to a better one.
+fn distinct(mut field: Vec<Scored>, keep: usize) -> Vec<Scored> {
+    field.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    let mut kept: Vec<Scored> = Vec::with_capacity(keep);
+    for scored in field {
+        if kept.len() < keep && !kept.iter().any(|other| alike(&other.train, &scored.train)) {
+            kept.push(scored);
+        }
+    }
+    kept
+}
+
+/// Whether two trains start the search in the same place.
+fn alike(a: &Train, b: &Train) -> bool {
+    let near =
+        |x: f64, y: f64, within: f64| x.to_bits() == y.to_bits() || (x / y).ln().abs() < within;
+    a.growth == b.growth
+        && near(a.base, b.base, 0.05)
+        && near(a.factor, b.factor, 0.05)
+        && near(a.cap, b.cap, 0.05)
+}
+
+/// The train one step along a direction; none where the direction does not apply.
+fn moved_along(train: &Train, direction: usize, step: f64) -> Option<Train> {
+    let mut next = *train;
+    let listed = matches!(train.growth, Growth::List(_));
+    match direction {
+        0 => next.onset += step,
+        1 if !listed => next.base *= step.exp(),
+        2 if train.growth == Growth::Exponential && train.factor > 1.0 => {
+            next.factor *= step.exp();
+        }
+        3 if train.cap.is_finite() => next.cap *= step.exp(),
+        4 => next.width *= step.exp(),
+        5 => next.spread = (train.spread + step).max(0.0),
+        6 if !listed && train.factor > 1.0 => next.latency = (train.latency + step).max(0.0),
+        8 => next.drain = (train.drain + step).max(0.0),
+        // A longer base with a smaller factor keeps the later waves in place.
+        7 if train.growth == Growth::Exponential && train.factor > 1.0 => {
+            next.base *= step.exp();
+            next.factor *= (-0.5 * step).exp();
+        }
+        _ => return None,
+    }
+    (next != *train).then_some(next)
+}
+
+/// What a train's parameters cost against its deviance.
+fn price(train: &Train) -> f64 {
+    let shape = match train.growth {
+        Growth::Exponential => {
+            let listed = FACTORS.iter().any(|factor| (factor - train.factor).abs() < 1e-9);
+            if listed { 0.0 } else { OFF_LIST }
+        }
+        Growth::Power => OFF_LIST,
+        Growth::List(_) => 0.0,
+    };
+    let cap = if train.cap.is_finite() { PARAMETER } else { 0.0 };
+    let spread = if train.spread > 0.0 { PARAMETER } else { 0.0 };
+    let drain = if train.drain > 0.0 { 1.0 } else { 0.0 };
+    shape + cap + spread + drain + 4.0 * train.latency
+}

@@ -1,0 +1,137 @@
+//! Fits of trains whose truth is known, drawn by the small generator below.
+
+use super::*;
+use crate::series::TargetId;
+
+/// A stream of uniform numbers, the same on every machine.
+struct Draws(u64);
+
+impl Draws {
+    fn uniform(&mut self) -> f64 {
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) as f64 / u64::MAX as f64
+    }
+}
+
+/// What a herd does in the generator.
+#[derive(Debug, Clone, Copy)]
+enum Jitter {
+    None,
+    Full,
+}
+
+struct Scene {
+    intervals: Vec<Interval>,
+    shares: Vec<f64>,
+    onset: f64,
+    scrape: f64,
+}
+
+/// 1,500 clients fail within 0.3 s at 100 s and retry after 1, 2, 4, 8, 16 s; each retry succeeds
+/// for one in ten.
+fn scene(seed: u64, jitter: Jitter, scrape: f64, targets: usize) -> Scene {
+    let mut draws = Draws(seed);
+    let onset = 100.0;
+    let mut failures: Vec<(f64, usize)> = Vec::new();
+    for _ in 0..1500 {
+        let target = (draws.uniform() * targets as f64) as usize;
+        let mut at = onset + 0.3 * draws.uniform();
+        failures.push((at, target));
+        for retry in 0..6 {
+            let wait = f64::from(1 << retry);
+            at += match jitter {
+                Jitter::None => wait,
+                Jitter::Full => wait * draws.uniform(),
+            };
+            if draws.uniform() < 0.1 {
+                break;
+            }
+            failures.push((at, target));
+        }
+    }
+    let mut intervals = Vec::new();
+    for target in 0..targets {
+        let phase = scrape * draws.uniform();
+        let mut from = phase;
+        while from < 180.0 {
+            let to = from + scrape;
+            let inside = |at: f64, of: usize| of == target && at > from && at <= to;
+            let errors = failures.iter().filter(|&&(at, of)| inside(at, of)).count() as f64;
+            intervals.push(Interval {
+                target: TargetId(target as u32),
+                from: Timestamp::from_seconds(from),
+                to: Timestamp::from_seconds(to),
+                requests: errors + 10.0 * scrape,
+                errors,
+            });
+            from = to;
+        }
+    }
+    Scene { intervals, shares: vec![1.0 / targets as f64; targets], onset, scrape }
+}
+
+fn report(scene: &Scene, until: f64) -> FitReport {
+    let low = scene
+        .intervals
+        .iter()
+        .map(|interval| interval.from.seconds())
+        .filter(|from| *from <= scene.onset)
+        .fold(0.0, f64::max);
+    let input = FitInput {
+        intervals: &scene.intervals,
+        shares: &scene.shares,
+        background_rate: 10.0 * scene.shares.len() as f64,
+        error_floor_rate: 0.0,
+        dispersion: 1.0,
+        error_dispersion: 1.0,
+        onset: [
+            Timestamp::from_seconds(low),
+            Timestamp::from_seconds(low + scene.scrape / scene.shares.len() as f64),
+        ],
+        now: Timestamp::from_seconds(until),
+        lists: &[],
+    };
+    fit(&input).expect("enough intervals")
+}
+
+#[test]
+fn an_exponential_train_is_named_at_five_seconds() {
+    let found = report(&scene(7, Jitter::None, 5.0, 4), 170.0);
+    assert!(found.winner().is_lockstep(), "{:?}", found.families);
+    assert!(found.gain > 100.0, "gain {}", found.gain);
+    let Waits::Exponential { base_seconds, factor, .. } = found.lockstep.waits else {
+        panic!("{:?}", found.lockstep.waits);
+    };
+    assert!((base_seconds - 1.0).abs() < 0.1, "base {base_seconds}");
+    assert!((factor - 2.0).abs() < 0.1, "factor {factor}");
+    assert!(found.lockstep.spread < 0.08, "spread {}", found.lockstep.spread);
+}
+
+#[test]
+fn full_jitter_is_not_called_lockstep() {
+    for seed in 0..3 {
+        let found = report(&scene(seed, Jitter::Full, 5.0, 4), 160.0);
+        assert!(found.gain < 20.0, "seed {seed}: gain {} {:?}", found.gain, found.families);
+    }
+}
+
+#[test]
+fn too_few_intervals_are_not_enough() {
+    let scene = scene(1, Jitter::None, 60.0, 1);
+    let input = FitInput {
+        intervals: &scene.intervals,
+        shares: &scene.shares,
+        background_rate: 10.0,
+        error_floor_rate: 0.0,
+        dispersion: 1.0,
+        error_dispersion: 1.0,
+        onset: [Timestamp::from_seconds(99.0), Timestamp::from_seconds(101.0)],
+        now: Timestamp::from_seconds(130.0),
+        lists: &[],
+    };
+    assert_eq!(fit(&input).map(|_| ()), Err(NotEnough { have: 1, need: INTERVALS_MIN }));
+}
