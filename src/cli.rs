@@ -7,11 +7,12 @@
 //! any command can stand in a pipe.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::telemetry::Chain;
 
 pub mod analyze;
 pub mod backtest;
@@ -20,6 +21,8 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod incidents;
+mod replay;
+mod report;
 pub mod rules;
 pub mod run;
 pub mod simulate;
@@ -132,19 +135,9 @@ impl Failure {
     }
 }
 
-/// A failure and its causes on one line, as a terminal shows it.
-struct Causes<'a>(&'a Failure);
-
-impl fmt::Display for Causes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut next = std::error::Error::source(self.0);
-        while let Some(cause) = next {
-            write!(f, ": {cause}")?;
-            next = cause.source();
-        }
-        Ok(())
-    }
+/// An error and its causes on one line, as a terminal shows it.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    Chain(error).to_string()
 }
 
 /// Runs the command line `arguments` and returns what the process ends with.
@@ -167,7 +160,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let code = failure.exit_code();
             if code != 0 {
                 // Nothing is left to say when standard error itself is gone.
-                drop(writeln!(io::stderr(), "squall: {}", Causes(&failure)));
+                drop(writeln!(io::stderr(), "squall: {}", with_causes(&failure)));
             }
             ExitCode::from(code)
         }

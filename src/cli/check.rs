@@ -1,7 +1,10 @@
 //! `squall check`: every fault of configuration, rule and web-config files at once.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::config::{self, ConfigError, FileKind};
+use crate::rules::{self, Rules};
 
 use super::Failure;
 
@@ -18,11 +21,62 @@ pub struct Args {
     pub effective: bool,
 }
 
-/// Checks the files.
+/// Checks the files: faults go to standard error, one line each, and everything else to `out`.
 ///
 /// # Errors
 ///
 /// When a file has a fault or cannot be read.
-pub fn run(_args: &Args, _out: &mut dyn Write) -> Result<(), Failure> {
-    Err(Failure::not_in_this_build("check"))
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let rules = Rules::builtin();
+    let mut faulty: Vec<String> = Vec::new();
+    for file in &args.files {
+        match check(file, &rules, args.effective) {
+            Ok(says) => write!(out, "{says}")?,
+            Err(error) => faulty.push(super::with_causes(&error)),
+        }
+    }
+    if faulty.is_empty() {
+        return Ok(());
+    }
+    out.flush()?;
+    Err(Failure::Usage(faulty.join("\n")))
+}
+
+/// Checks one file and says what it is.
+fn check(file: &Path, rules: &Rules, effective: bool) -> Result<String, ConfigError> {
+    let text = config::text_of(file)?;
+    let shown = file.display();
+    let faulty = |faults| ConfigError::Faulty { file: file.to_owned(), faults };
+    let folder = config::folder_of(file);
+    match config::kind_of(&text) {
+        FileKind::Config => {
+            let config = config::read(&text, folder, rules).map_err(faulty)?;
+            if effective {
+                return Ok(config::effective(&config));
+            }
+            let mut says = format!(
+                "{shown}: a good configuration ({} sources, {} watches, {} receivers)\n",
+                config.prometheus.len(),
+                config.watch.len(),
+                config.notify.len()
+            );
+            for watch in config.watch.iter().filter(|watch| watch.errors.is_none()) {
+                says.push_str(&format!(
+                    "{shown}: warning: watch `{}` has no `errors`: a flood of retries cannot be \
+                     told from a surge there, and never pages\n",
+                    watch.name
+                ));
+            }
+            Ok(says)
+        }
+        FileKind::Web => {
+            let web = config::web::read(&text, folder).map_err(faulty)?;
+            let tls = if web.tls.is_some() { "TLS" } else { "no TLS" };
+            Ok(format!("{shown}: a good web configuration ({tls}, {} users)\n", web.users.len()))
+        }
+        FileKind::Rule => {
+            let found = rules::parse_file(&text).map_err(faulty)?;
+            Ok(format!("{shown}: {} good rules\n", found.len()))
+        }
+    }
 }

@@ -1,1 +1,4 @@
 //! The one integration-test binary; each module tells one part's story.
+
+mod config;
+mod tidy;

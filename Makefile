@@ -1,0 +1,25 @@
+# What a person types; see README.md. Everything runs from a fresh clone.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+
+.PHONY: help build demo test test-servers accuracy
+
+help:              ## list the targets
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
+
+build:             ## the release binary, target/release/squall
+	$(CARGO) build --release --locked
+
+demo:              ## a simulated shop, the daemon beside it, and the story on the terminal
+	$(CARGO) run --release --locked --quiet -- demo
+
+test:              ## everything CI runs, in CI's order
+	tests/run.sh
+
+test-servers:      ## the end-to-end tests against other servers: VictoriaMetrics, newer Prometheus
+	tests/servers.sh
+
+accuracy:          ## the detection figures, over the laboratory's scenarios
+	@echo "the laboratory's scoring is not wired in yet" >&2; exit 1

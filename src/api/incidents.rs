@@ -1,0 +1,215 @@
+//! Incidents: the list, one with its series, what is firing, and what people say of them.
+
+use std::collections::BTreeMap;
+
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::classify::{Class, Severity};
+use crate::incident::{Feedback, Incident, IncidentId};
+use crate::store::{Cursor, IncidentQuery, LIMIT_DEFAULT, LIMIT_MAX, StoreError};
+use crate::wire::{IncidentJson, rfc3339};
+
+use super::answer::{ApiError, ErrorType, success};
+use super::parameters::Parameters;
+use super::Shared;
+
+/// The classes, for a message.
+const CLASSES: &str = "backoff-without-jitter, retry-storm-without-backoff, partial-jitter, \
+                       jittered-backoff, inconclusive";
+/// Longest note of a feedback, in characters.
+const NOTE_MAX: usize = 4000;
+/// Longest id, in bytes; ours are shorter.
+const ID_BYTES_MAX: usize = 128;
+
+/// `GET /api/v1/incidents`
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    let query = query_of(query.as_deref())?;
+    let page = shared
+        .store
+        .incidents(&query)
+        .await
+        .map_err(|error| refused("reading the incidents", &error))?;
+    let incidents: Vec<IncidentJson> = page.incidents.iter().map(IncidentJson::from).collect();
+    let next_cursor = page.next.map(|cursor| cursor.to_string());
+    Ok(success(json!({"incidents": incidents, "next_cursor": next_cursor})))
+}
+
+/// The question that the parameters ask.
+fn query_of(query: Option<&str>) -> Result<IncidentQuery, ApiError> {
+    let mut parameters = Parameters::parse(query)?;
+    let states = "pending, firing, resolved";
+    let cursor = parameters.text("cursor");
+    let limit = parameters.count("limit", LIMIT_DEFAULT, LIMIT_MAX)?;
+    let mut query = IncidentQuery::default().with_limit(limit).map_err(|error| bad(&error))?;
+    query.dependency = parameters.text("dependency");
+    query.class = parameters.one_of("classification", Class::parse, CLASSES)?;
+    query.state = parameters.one_of("state", crate::incident::State::parse, states)?;
+    query.severity = parameters.one_of("severity", Severity::parse, "critical, warning, info")?;
+    query.from = parameters.instant("from")?;
+    query.to = parameters.instant("to")?;
+    query.schedule = parameters.text("schedule");
+    query.text = parameters.text("q");
+    query.after = cursor.as_deref().map(Cursor::parse).transpose().map_err(|error| bad(&error))?;
+    parameters.finish()?;
+    if let (Some(from), Some(to)) = (query.from, query.to)
+        && to < from
+    {
+        return Err(ApiError::bad_data("invalid parameter \"to\": is before `from`"));
+    }
+    Ok(query)
+}
+
+/// One incident and what is kept around it.
+#[derive(Debug, Serialize)]
+struct Detailed {
+    #[serde(flatten)]
+    incident: IncidentJson,
+    series: BTreeMap<String, Value>,
+}
+
+/// `GET /api/v1/incidents/{id}`
+pub(super) async fn one(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = id_of(id)?;
+    let reading = "reading the incident";
+    let found = shared.store.incident(&id).await.map_err(|error| refused(reading, &error))?;
+    // What is live may not be written yet, or cannot be while the store fails.
+    let live = || shared.board.borrow().incidents.iter().find(|it| it.id == id).cloned();
+    let Some(incident) = found.or_else(live) else { return Err(no_incident()) };
+    let mut wire = IncidentJson::from(&incident);
+    wire.seen_before = shared.store.seen_before(&incident).await.ok();
+    let around = shared.store.series(&id).await.map_err(|error| refused(reading, &error))?;
+    // A kind may be cut more than once; the list is oldest first and the newest counts.
+    let mut series = BTreeMap::new();
+    for cut in around {
+        if let Ok(value) = serde_json::from_slice::<Value>(&cut.body) {
+            series.insert(cut.kind, value);
+        }
+    }
+    Ok(success(Detailed { incident: wire, series }))
+}
+
+/// What a person says of an incident.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FeedbackBody {
+    verdict: String,
+    #[serde(default)]
+    class: Option<String>,
+    #[serde(default)]
+    note: String,
+}
+
+/// `POST /api/v1/incidents/{id}/feedback`
+pub(super) async fn feedback(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let id = id_of(id)?;
+    // A form that another site posts cannot have this type, so a browser asks before it sends.
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(';').next().unwrap_or_default().trim() == "application/json");
+    if !is_json {
+        return Err(ApiError::bad_data("the body must be application/json"));
+    }
+    let body: FeedbackBody = serde_json::from_slice(&body)
+        .map_err(|error| ApiError::bad_data(format!("the body is not as wanted: {error}")))?;
+    let genuine = match body.verdict.as_str() {
+        "true" => true,
+        "false" => false,
+        other => {
+            return Err(ApiError::bad_data(format!("`verdict` must be true or false, got `{other}`")));
+        }
+    };
+    let class = match body.class.as_deref() {
+        None | Some("") => None,
+        Some(name) => Some(Class::parse(name).ok_or_else(|| {
+            ApiError::bad_data(format!("`class` must be one of {CLASSES}, got `{name}`"))
+        })?),
+    };
+    if body.note.chars().count() > NOTE_MAX {
+        return Err(ApiError::bad_data(format!("`note` is longer than {NOTE_MAX} characters")));
+    }
+    let feedback = Feedback { genuine, class, note: body.note, at: shared.clock.now() };
+    let known = shared
+        .store
+        .add_feedback(&id, &feedback)
+        .await
+        .map_err(|error| refused("writing the feedback", &error))?;
+    if known { Ok(success(Value::Null)) } else { Err(no_incident()) }
+}
+
+/// `GET /api/v1/alerts`: what is firing, in the shape of Prometheus.
+pub(super) async fn alerts(State(shared): State<Shared>) -> Response {
+    let board = shared.board.borrow().clone();
+    let alerts: Vec<Value> = board.incidents.iter().filter(|it| fires(it)).map(alert_of).collect();
+    success(json!({"alerts": alerts}))
+}
+
+/// Whether an incident is an alert now.
+fn fires(incident: &Incident) -> bool {
+    incident.state == crate::incident::State::Firing
+        && incident.verdict.class.pages(incident.verdict.severity)
+}
+
+fn alert_of(incident: &Incident) -> Value {
+    let verdict = &incident.verdict;
+    let mut labels: BTreeMap<&str, String> = incident
+        .dependency
+        .labels
+        .iter()
+        .map(|(name, value)| (name, value.to_owned()))
+        .collect();
+    let alertname = match verdict.class {
+        Class::BackoffWithoutJitter => "BackoffWithoutJitter",
+        _ => "RetryStorm",
+    };
+    labels.insert("alertname", alertname.to_owned());
+    labels.insert("classification", verdict.class.as_str().to_owned());
+    labels.insert("dependency", incident.dependency.name());
+    labels.insert("severity", verdict.severity.as_str().to_owned());
+    json!({
+        "labels": labels,
+        "annotations": {"summary": verdict.summary},
+        "state": "firing",
+        "activeAt": rfc3339(verdict.started_at),
+        // Prometheus gives the value of the expression as text; here it is the confidence.
+        "value": format!("{:e}", verdict.confidence),
+    })
+}
+
+/// An id of sane length.
+fn id_of(id: String) -> Result<IncidentId, ApiError> {
+    if id.len() > ID_BYTES_MAX { Err(no_incident()) } else { Ok(IncidentId(id)) }
+}
+
+fn no_incident() -> ApiError {
+    ApiError::not_found("there is no incident of this id")
+}
+
+fn bad(error: &dyn std::error::Error) -> ApiError {
+    ApiError::bad_data(error.to_string())
+}
+
+/// The answer when the store does not answer: the caller may try again, the log says why.
+fn refused(doing: &'static str, error: &StoreError) -> ApiError {
+    tracing::warn!(doing, error = %crate::telemetry::Chain(error), "the store does not answer");
+    ApiError {
+        kind: ErrorType::Unavailable,
+        message: format!("{doing} failed: the store says {}", error.reason().as_str()),
+    }
+}

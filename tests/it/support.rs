@@ -1,0 +1,7 @@
+//! What the end-to-end tests share: programs that end with their test, free ports, and waiting on
+//! conditions instead of on time.
+
+pub(crate) mod http;
+pub(crate) mod process;
+pub(crate) mod receiver;
+pub(crate) mod servers;

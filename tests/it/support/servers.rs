@@ -1,0 +1,87 @@
+//! Debian's Prometheus and Alertmanager on free ports, each with a folder of its own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::http::get;
+use super::process::{Program, free_port, wait_until};
+
+/// Time a server gets to start on a machine that is busy.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    pub(crate) program: Program,
+}
+
+/// Another program than Debian's, from the environment: `make test-servers` sets it.
+fn program(name: &str, variable: &str) -> String {
+    squall::config::environment(variable).unwrap_or_else(|| name.to_owned())
+}
+
+/// A Prometheus that scrapes `targets` (`host:port`) every `interval`.
+pub(crate) fn prometheus(folder: &Path, targets: &[String], interval: &str) -> Server {
+    let port = free_port();
+    prometheus_on(port, folder, targets, interval)
+}
+
+/// The same on a given port, to start one again where it was.
+pub(crate) fn prometheus_on(
+    port: u16,
+    folder: &Path,
+    targets: &[String],
+    interval: &str,
+) -> Server {
+    let config = folder.join("prometheus.yml");
+    let listed: Vec<String> = targets.iter().map(|target| format!("'{target}'")).collect();
+    fs::write(
+        &config,
+        format!(
+            "global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n\
+             scrape_configs:\n  - job_name: shop\n    static_configs:\n      - targets: [{}]\n",
+            listed.join(", ")
+        ),
+    )
+    .expect("a configuration for Prometheus");
+    let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let program = Program::start("prometheus", folder, &mut command);
+    wait_until("Prometheus is ready", START_LIMIT, || {
+        get(port, "/-/ready").is_some_and(|answer| answer.status == 200)
+    });
+    Server { port, program }
+}
+
+/// An Alertmanager that tells `webhook` of every alert after `group_wait`.
+pub(crate) fn alertmanager(folder: &Path, webhook: &str, group_wait: &str) -> Server {
+    let port = free_port();
+    let config = folder.join("alertmanager.yml");
+    fs::write(
+        &config,
+        format!(
+            "route: {{receiver: hook, group_by: [alertname, dependency], group_wait: {group_wait}, \
+             group_interval: 5s}}\nreceivers:\n  - name: hook\n    webhook_configs:\n      \
+             - url: {webhook}\n"
+        ),
+    )
+    .expect("a configuration for Alertmanager");
+    let mut command =
+        Command::new(program("prometheus-alertmanager", "SQUALL_TEST_ALERTMANAGER"));
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.path={}", folder.join("alertmanager").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .arg("--cluster.listen-address=");
+    let program = Program::start("alertmanager", folder, &mut command);
+    wait_until("Alertmanager is ready", START_LIMIT, || {
+        get(port, "/-/ready").is_some_and(|answer| answer.status == 200)
+    });
+    Server { port, program }
+}
