@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
-use tower_http::timeout::TimeoutLayer;
 
 use crate::clock::Clock;
 use crate::incident::{Dependency, Incident};
@@ -244,8 +243,7 @@ pub fn router(parts: Parts) -> Router {
     for (path, answers) in routes() {
         timed = timed.route(path, answers);
     }
-    let timed =
-        timed.layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, ANSWER_TIMEOUT));
+    let timed = timed.layer(middleware::from_fn(in_time));
     Router::new()
         .route(EVENTS_PATH, get(events::stream))
         .merge(timed)
@@ -258,6 +256,18 @@ pub fn router(parts: Parts) -> Router {
         .layer(PropagateRequestIdLayer::x_request_id())
         .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
         .with_state(shared)
+}
+
+/// Ends an answer that takes too long.
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => answer::ApiError {
+            kind: answer::ErrorType::Timeout,
+            message: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+        }
+        .into_response(),
+    }
 }
 
 /// Adds the headers of the web configuration, and those that every answer should have.

@@ -21,6 +21,7 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod incidents;
+mod progress;
 mod replay;
 mod report;
 pub mod rules;

@@ -1,1 +1,3 @@
 //! Where samples come from: Prometheus over HTTP, OpenMetrics text, the simulator.
+
+pub mod openmetrics;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 /// What kind of error an answer is; the names are those of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorType {
+pub(crate) enum ErrorType {
     /// A parameter or the body is wrong.
     BadData,
     /// There is nothing of this name.
@@ -21,8 +21,6 @@ pub enum ErrorType {
     Unavailable,
     /// It took too long.
     Timeout,
-    /// A fault of the server.
-    Internal,
 }
 
 impl ErrorType {
@@ -32,7 +30,6 @@ impl ErrorType {
             Self::NotFound => "not_found",
             Self::Unavailable => "unavailable",
             Self::Timeout => "timeout",
-            Self::Internal => "internal",
         }
     }
 
@@ -41,14 +38,13 @@ impl ErrorType {
             Self::BadData => StatusCode::BAD_REQUEST,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Unavailable | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
 
 /// An answer that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiError {
+pub(crate) struct ApiError {
     /// Its kind.
     pub kind: ErrorType,
     /// What the caller is told.
@@ -57,19 +53,13 @@ pub struct ApiError {
 
 impl ApiError {
     /// A parameter or body that is wrong.
-    pub fn bad_data(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_data(message: impl Into<String>) -> Self {
         Self { kind: ErrorType::BadData, message: message.into() }
     }
 
     /// Something that is not there.
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self { kind: ErrorType::NotFound, message: message.into() }
-    }
-
-    /// A fault inside: logged with its causes, told without them.
-    pub fn internal(doing: &'static str, cause: &(dyn std::error::Error + 'static)) -> Self {
-        tracing::error!(doing, error = %crate::telemetry::Chain(cause), "a request failed");
-        Self { kind: ErrorType::Internal, message: format!("{doing} failed; the log says why") }
     }
 }
 
@@ -92,8 +82,13 @@ struct Success<T> {
 }
 
 /// Wraps `data` in the envelope of a success.
-pub fn success<T: Serialize>(data: T) -> Response {
+pub(crate) fn success<T: Serialize>(data: T) -> Response {
     Json(Success { status: "success", data }).into_response()
+}
+
+/// Wraps `data` with a warning that it is not all there could be, as Prometheus does.
+pub(crate) fn success_with_warning<T: Serialize>(data: T, warning: &str) -> Response {
+    Json(json!({"status": "success", "data": data, "warnings": [warning]})).into_response()
 }
 
 /// The answer where no path is.

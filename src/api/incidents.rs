@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::classify::{Class, Severity};
-use crate::incident::{Feedback, Incident, IncidentId};
+use crate::incident::{Feedback, Incident, IncidentId, State as Standing};
 use crate::store::{Cursor, IncidentQuery, LIMIT_DEFAULT, LIMIT_MAX, StoreError};
 use crate::wire::{IncidentJson, rfc3339};
 
-use super::answer::{ApiError, ErrorType, success};
+use super::answer::{self, ApiError, ErrorType, success};
 use super::parameters::Parameters;
 use super::Shared;
 
@@ -27,19 +27,59 @@ const NOTE_MAX: usize = 4000;
 const ID_BYTES_MAX: usize = 128;
 
 /// `GET /api/v1/incidents`
+///
+/// What is pending is live only: the record begins when an incident fires. So the first page is
+/// what is pending, and then the record. While the store does not answer, what is live is all.
 pub(super) async fn list(
     State(shared): State<Shared>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     let query = query_of(query.as_deref())?;
-    let page = shared
-        .store
-        .incidents(&query)
-        .await
-        .map_err(|error| refused("reading the incidents", &error))?;
-    let incidents: Vec<IncidentJson> = page.incidents.iter().map(IncidentJson::from).collect();
-    let next_cursor = page.next.map(|cursor| cursor.to_string());
-    Ok(success(json!({"incidents": incidents, "next_cursor": next_cursor})))
+    let board = shared.board.borrow().clone();
+    let live = |only_pending: bool| {
+        let mut live: Vec<IncidentJson> = board
+            .incidents
+            .iter()
+            .filter(|it| !only_pending || it.state == Standing::Pending)
+            .filter(|it| query.after.is_none() && fits(&query, it))
+            .map(IncidentJson::from)
+            .collect();
+        live.sort_by(|a, b| (b.started_at, &b.id).cmp(&(a.started_at, &a.id)));
+        live.truncate(query.limit());
+        live
+    };
+    match shared.store.incidents(&query).await {
+        Ok(page) => {
+            let mut incidents = live(true);
+            incidents.extend(page.incidents.iter().map(IncidentJson::from));
+            let next_cursor = page.next.map(|cursor| cursor.to_string());
+            Ok(success(json!({"incidents": incidents, "next_cursor": next_cursor})))
+        }
+        Err(error) if query.after.is_none() => {
+            let refusal = refused("reading the incidents", &error);
+            let data = json!({"incidents": live(false), "next_cursor": null});
+            Ok(answer::success_with_warning(data, &refusal.message))
+        }
+        Err(error) => Err(refused("reading the incidents", &error)),
+    }
+}
+
+/// Whether a live incident is one that the question asks for.
+fn fits(query: &IncidentQuery, incident: &Incident) -> bool {
+    let verdict = &incident.verdict;
+    let holds = |words: &String| {
+        let words = words.to_lowercase();
+        incident.dependency.name().to_lowercase().contains(&words)
+            || verdict.summary.to_lowercase().contains(&words)
+    };
+    query.dependency.as_ref().is_none_or(|it| *it == incident.dependency.name())
+        && query.class.is_none_or(|class| class == verdict.class)
+        && query.state.is_none_or(|state| state == incident.state)
+        && query.severity.is_none_or(|severity| severity == verdict.severity)
+        && query.from.is_none_or(|from| verdict.started_at >= from)
+        && query.to.is_none_or(|to| verdict.started_at < to)
+        && query.schedule.as_ref().is_none_or(|it| verdict.matches.iter().any(|m| m.rule == *it))
+        && query.text.as_ref().is_none_or(holds)
 }
 
 /// The question that the parameters ask.
@@ -51,7 +91,7 @@ fn query_of(query: Option<&str>) -> Result<IncidentQuery, ApiError> {
     let mut query = IncidentQuery::default().with_limit(limit).map_err(|error| bad(&error))?;
     query.dependency = parameters.text("dependency");
     query.class = parameters.one_of("classification", Class::parse, CLASSES)?;
-    query.state = parameters.one_of("state", crate::incident::State::parse, states)?;
+    query.state = parameters.one_of("state", Standing::parse, states)?;
     query.severity = parameters.one_of("severity", Severity::parse, "critical, warning, info")?;
     query.from = parameters.instant("from")?;
     query.to = parameters.instant("to")?;
@@ -162,7 +202,7 @@ pub(super) async fn alerts(State(shared): State<Shared>) -> Response {
 
 /// Whether an incident is an alert now.
 fn fires(incident: &Incident) -> bool {
-    incident.state == crate::incident::State::Firing
+    incident.state == Standing::Firing
         && incident.verdict.class.pages(incident.verdict.severity)
 }
 

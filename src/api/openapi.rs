@@ -201,7 +201,7 @@ const SCHEMAS: &str = r##"{
    "note": {"type": "string", "maxLength": 4000}}},
  "Error": {"type": "object", "required": ["status", "errorType", "error"],
   "properties": {"status": {"const": "error"}, "errorType": {"enum": ["bad_data", "not_found",
-   "unavailable", "timeout", "internal"]}, "error": {"type": "string"}}}
+   "unavailable", "timeout"]}, "error": {"type": "string"}}}
 }"##;
 
 /// `GET /api/v1/openapi.json`

@@ -15,7 +15,7 @@ const VALUE_BYTES_MAX: usize = 1024;
 
 /// The parameters of one query, taken one by one.
 #[derive(Debug)]
-pub struct Parameters(Vec<(String, String)>);
+pub(crate) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     /// Parses the query string of an address.
@@ -23,7 +23,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When there are too many parameters, one is too long, or one is given twice.
-    pub fn parse(query: Option<&str>) -> Result<Self, ApiError> {
+    pub(crate) fn parse(query: Option<&str>) -> Result<Self, ApiError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -43,7 +43,7 @@ impl Parameters {
     }
 
     /// Takes a parameter; an empty value is the same as none.
-    pub fn text(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         let index = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.swap_remove(index).1).filter(|value| !value.is_empty())
     }
@@ -53,7 +53,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When it is none of them.
-    pub fn one_of<T: Copy>(
+    pub(crate) fn one_of<T: Copy>(
         &mut self,
         name: &str,
         parse: impl Fn(&str) -> Option<T>,
@@ -71,7 +71,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When it is neither.
-    pub fn instant(&mut self, name: &str) -> Result<Option<Timestamp>, ApiError> {
+    pub(crate) fn instant(&mut self, name: &str) -> Result<Option<Timestamp>, ApiError> {
         let Some(value) = self.text(name) else { return Ok(None) };
         if let Ok(seconds) = value.parse::<f64>()
             && seconds.is_finite()
@@ -91,7 +91,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When it is not.
-    pub fn count(&mut self, name: &str, default: usize, max: usize) -> Result<usize, ApiError> {
+    pub(crate) fn count(&mut self, name: &str, default: usize, max: usize) -> Result<usize, ApiError> {
         let Some(value) = self.text(name) else { return Ok(default) };
         value
             .parse()
@@ -105,7 +105,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When a parameter is left that nothing took.
-    pub fn finish(self) -> Result<(), ApiError> {
+    pub(crate) fn finish(self) -> Result<(), ApiError> {
         match self.0.first() {
             None => Ok(()),
             Some((name, _)) => Err(invalid(name, "no such parameter here")),

@@ -1,7 +1,6 @@
 //! From the text of a file to the running form, all faults gathered.
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::rules::Rules;
 use crate::rules::spanned::{Fault, Faults, Fields, Node, Value, parse};
@@ -107,22 +106,10 @@ fn read_file(node: &Node, folder: &Path, rules: &Rules, faults: &Faults) -> Opti
 
 /// What the preset `id` gives, or what to say when there is none.
 fn preset(rules: &Rules, id: &str) -> Result<FromPreset, String> {
-    let Some(preset) = rules.preset(id) else {
-        return Err(format!("there is no preset `{id}`; `squall rules list` shows them all"));
-    };
-    Ok(FromPreset {
-        requests: Some(preset.requests.clone()),
-        errors: preset.errors.clone(),
-        retries: preset.retries.clone(),
-        calls: preset.calls.clone(),
-        by: preset.by.clone(),
-        client: preset.client.clone(),
-        flush_intervals: preset
-            .flush_seconds
-            .iter()
-            .filter_map(|seconds| Duration::try_from_secs_f64(*seconds).ok())
-            .collect(),
-    })
+    match rules.preset(id) {
+        Some(preset) => Ok(FromPreset::from(preset.as_ref())),
+        None => Err(format!("there is no preset `{id}`; `squall rules list` shows them all")),
+    }
 }
 
 /// The line of a key of a mapping, or of the mapping.

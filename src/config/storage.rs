@@ -27,7 +27,7 @@ pub enum Engine {
 }
 
 /// Folder of the record when none is given, beside where the daemon was started, as in Prometheus.
-pub const STORAGE_PATH: &str = "data/";
+pub(crate) const STORAGE_PATH: &str = "data/";
 const DAY: Duration = Duration::from_secs(86_400);
 /// A little over a year, so that "did we have this at last year's sale?" has an answer.
 const RETENTION: Duration = Duration::from_secs(400 * 86_400);

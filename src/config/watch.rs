@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use crate::pipeline::Watch;
+use crate::rules::preset::Preset;
 use crate::rules::spanned::{Faults, Fields, Node};
 use crate::series::selector::{
     parse_duration, InvalidSelector, MatchOp, Matcher, Selector, SelectorFault, window_gain,
 };
+
+use crate::series::Role;
 
 use super::http::text_map;
 use super::written;
@@ -39,6 +43,93 @@ pub struct WatchConfig {
     /// Periods of the exporter's own, such as the one at which it refreshes its counters: a period
     /// of such a length is then no evidence.
     pub flush_intervals: Vec<Duration>,
+}
+
+impl WatchConfig {
+    /// A watch of the command line.
+    #[must_use]
+    pub fn plain(name: &str, requests: Selector, errors: Option<Selector>, by: Vec<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            preset: None,
+            r#match: Vec::new(),
+            sources: Vec::new(),
+            requests,
+            errors,
+            retries: Vec::new(),
+            calls: None,
+            by,
+            client: Vec::new(),
+            flush_intervals: Vec::new(),
+        }
+    }
+
+    /// The watch of a preset, as it is.
+    ///
+    /// # Errors
+    ///
+    /// When one of its selectors is wrong; says why.
+    pub fn from_preset(preset: &Preset) -> Result<Self, String> {
+        let list = |texts: &[String]| -> Result<Vec<Selector>, String> {
+            texts.iter().map(|text| selector(text)).collect()
+        };
+        let given = FromPreset::from(preset);
+        Ok(Self {
+            preset: Some(preset.id.clone()),
+            retries: list(&given.retries)?,
+            calls: given.calls.as_deref().map(selector).transpose()?,
+            client: given.client,
+            flush_intervals: given.flush_intervals,
+            ..Self::plain(
+                &preset.id,
+                selector(&preset.requests)?,
+                given.errors.as_deref().map(selector).transpose()?,
+                given.by,
+            )
+        })
+    }
+
+    /// What the pipeline is told of it, asked from `source`.
+    #[must_use]
+    pub fn watch(&self, source: &str) -> Watch {
+        Watch {
+            source: source.to_owned(),
+            name: self.name.clone(),
+            by: self.by.clone(),
+            client: self.client.clone(),
+            has_errors: self.errors.is_some(),
+            flush_seconds: self.flush_intervals.iter().map(Duration::as_secs_f64).collect(),
+        }
+    }
+
+    /// Its selectors and what each counts.
+    #[must_use]
+    pub fn selectors(&self) -> Vec<(Role, Selector)> {
+        let one = |role, selector: &Selector| (role, selector.clone());
+        let mut all = vec![one(Role::Requests, &self.requests)];
+        all.extend(self.errors.iter().map(|it| one(Role::Errors, it)));
+        all.extend(self.retries.iter().map(|it| one(Role::Retries, it)));
+        all.extend(self.calls.iter().map(|it| one(Role::Calls, it)));
+        all
+    }
+}
+
+impl From<&Preset> for FromPreset {
+    fn from(preset: &Preset) -> Self {
+        Self {
+            requests: Some(preset.requests.clone()),
+            errors: preset.errors.clone(),
+            retries: preset.retries.clone(),
+            calls: preset.calls.clone(),
+            by: preset.by.clone(),
+            client: preset.client.clone(),
+            flush_intervals: preset
+                .flush_seconds
+                .iter()
+                .filter_map(|seconds| Duration::try_from_secs_f64(*seconds).ok())
+                .collect(),
+        }
+    }
 }
 
 /// The interval that a refusal of `rate(…)` assumes when it tells the gain: the one most
