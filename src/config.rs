@@ -33,11 +33,11 @@ pub use notify::{
     AlertmanagerReceiver, PagerdutyReceiver, Receiver, ReceiverKind, SlackReceiver, WebhookReceiver,
 };
 pub use prometheus::PrometheusConfig;
-pub use read::{kind_of, read, FileKind};
+pub use read::{FileKind, kind_of, read};
 pub use reference::reference;
 pub use secret::Secret;
 pub use storage::{Engine, StorageConfig};
-pub use watch::{selector, WatchConfig};
+pub use watch::{WatchConfig, selector};
 
 /// Largest file read, in bytes: a configuration is a few pages, and a larger file is another file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -145,4 +145,3 @@ pub fn environment(name: &str) -> Option<String> {
 fn written(duration: Duration) -> String {
     crate::series::selector::format_duration(duration)
 }
-

@@ -79,10 +79,13 @@ pub(super) async fn list(
         // The cursor is the id of the last one on the page before.
         Some(cursor) => match chosen.iter().position(|it| dependency_id(it) == *cursor) {
             Some(index) => index + 1,
-            None => return Err(ApiError::bad_data("invalid parameter \"cursor\": its place is gone")),
+            None => {
+                return Err(ApiError::bad_data("invalid parameter \"cursor\": its place is gone"));
+            }
         },
     };
-    let page: Vec<Listed> = chosen[start..].iter().take(limit).map(|it| Listed::from(*it)).collect();
+    let page: Vec<Listed> =
+        chosen[start..].iter().take(limit).map(|it| Listed::from(*it)).collect();
     let more = chosen.len() > start + page.len();
     let next_cursor = page.last().filter(|_| more).map(|last| last.id.clone());
     Ok(success(json!({"dependencies": page, "next_cursor": next_cursor})))

@@ -33,7 +33,9 @@ pub(super) async fn stream(
         };
         let event = match received {
             Ok(change) => event_of(&change),
-            Err(RecvError::Lagged(missed)) => Event::default().event("missed").data(missed.to_string()),
+            Err(RecvError::Lagged(missed)) => {
+                Event::default().event("missed").data(missed.to_string())
+            }
             Err(RecvError::Closed) => return None,
         };
         Some((Ok(event), (changes, stop)))

@@ -14,9 +14,9 @@ use crate::incident::{Feedback, Incident, IncidentId, State as Standing};
 use crate::store::{Cursor, IncidentQuery, LIMIT_DEFAULT, LIMIT_MAX, StoreError};
 use crate::wire::{IncidentJson, rfc3339};
 
+use super::Shared;
 use super::answer::{self, ApiError, ErrorType, success};
 use super::parameters::Parameters;
-use super::Shared;
 
 /// The classes, for a message.
 const CLASSES: &str = "backoff-without-jitter, retry-storm-without-backoff, partial-jitter, \
@@ -159,10 +159,10 @@ pub(super) async fn feedback(
 ) -> Result<Response, ApiError> {
     let id = id_of(id)?;
     // A form that another site posts cannot have this type, so a browser asks before it sends.
-    let is_json = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(';').next().unwrap_or_default().trim() == "application/json");
+    let is_json =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(
+            |value| value.split(';').next().unwrap_or_default().trim() == "application/json",
+        );
     if !is_json {
         return Err(ApiError::bad_data("the body must be application/json"));
     }
@@ -172,7 +172,9 @@ pub(super) async fn feedback(
         "true" => true,
         "false" => false,
         other => {
-            return Err(ApiError::bad_data(format!("`verdict` must be true or false, got `{other}`")));
+            return Err(ApiError::bad_data(format!(
+                "`verdict` must be true or false, got `{other}`"
+            )));
         }
     };
     let class = match body.class.as_deref() {
@@ -202,18 +204,13 @@ pub(super) async fn alerts(State(shared): State<Shared>) -> Response {
 
 /// Whether an incident is an alert now.
 fn fires(incident: &Incident) -> bool {
-    incident.state == Standing::Firing
-        && incident.verdict.class.pages(incident.verdict.severity)
+    incident.state == Standing::Firing && incident.verdict.class.pages(incident.verdict.severity)
 }
 
 fn alert_of(incident: &Incident) -> Value {
     let verdict = &incident.verdict;
-    let mut labels: BTreeMap<&str, String> = incident
-        .dependency
-        .labels
-        .iter()
-        .map(|(name, value)| (name, value.to_owned()))
-        .collect();
+    let mut labels: BTreeMap<&str, String> =
+        incident.dependency.labels.iter().map(|(name, value)| (name, value.to_owned())).collect();
     let alertname = match verdict.class {
         Class::BackoffWithoutJitter => "BackoffWithoutJitter",
         _ => "RetryStorm",

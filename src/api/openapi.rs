@@ -33,8 +33,16 @@ const OPERATIONS: &[Operation] = &[
         parameters: &[
             ("dependency", TEXT, "the dependency's name, exactly"),
             ("classification", CLASS, "the class"),
-            ("state", r#"{"type": "string", "enum": ["pending", "firing", "resolved"]}"#, "the state"),
-            ("severity", r#"{"type": "string", "enum": ["critical", "warning", "info"]}"#, "the severity"),
+            (
+                "state",
+                r#"{"type": "string", "enum": ["pending", "firing", "resolved"]}"#,
+                "the state",
+            ),
+            (
+                "severity",
+                r#"{"type": "string", "enum": ["critical", "warning", "info"]}"#,
+                "the severity",
+            ),
             ("from", INSTANT, "started at or after this"),
             ("to", INSTANT, "started before this"),
             ("schedule", TEXT, "the id of a rule among the matches"),
@@ -42,17 +50,21 @@ const OPERATIONS: &[Operation] = &[
             ("limit", LIMIT, "at most this many"),
             ("cursor", TEXT, "`next_cursor` of the page before"),
         ],
-        data: Some(r##"{"type": "object", "required": ["incidents", "next_cursor"], "properties": {
+        data: Some(
+            r##"{"type": "object", "required": ["incidents", "next_cursor"], "properties": {
             "incidents": {"type": "array", "items": {"$ref": "#/components/schemas/Incident"}},
-            "next_cursor": {"type": ["string", "null"]}}}"##),
+            "next_cursor": {"type": ["string", "null"]}}}"##,
+        ),
     },
     Operation {
         path: "/api/v1/incidents/{id}",
         method: "get",
         summary: "One incident, with the series around it.",
         parameters: &[],
-        data: Some(r##"{"allOf": [{"$ref": "#/components/schemas/Incident"},
-            {"type": "object", "properties": {"series": {"type": "object"}}}]}"##),
+        data: Some(
+            r##"{"allOf": [{"$ref": "#/components/schemas/Incident"},
+            {"type": "object", "properties": {"series": {"type": "object"}}}]}"##,
+        ),
     },
     Operation {
         path: "/api/v1/incidents/{id}/feedback",
@@ -66,24 +78,32 @@ const OPERATIONS: &[Operation] = &[
         method: "get",
         summary: "What is firing, in the shape of Prometheus' own alerts.",
         parameters: &[],
-        data: Some(r#"{"type": "object", "required": ["alerts"], "properties": {"alerts":
-            {"type": "array", "items": {"type": "object"}}}}"#),
+        data: Some(
+            r#"{"type": "object", "required": ["alerts"], "properties": {"alerts":
+            {"type": "array", "items": {"type": "object"}}}}"#,
+        ),
     },
     Operation {
         path: "/api/v1/dependencies",
         method: "get",
         summary: "What is watched, and how well it can be seen.",
         parameters: &[
-            ("state", r#"{"type": "string", "enum": ["learning", "watched", "blind", "stale"]}"#, "the state"),
+            (
+                "state",
+                r#"{"type": "string", "enum": ["learning", "watched", "blind", "stale"]}"#,
+                "the state",
+            ),
             ("watch", TEXT, "the watch's name"),
             ("source", TEXT, "the source's name"),
             ("q", TEXT, "a part of the name"),
             ("limit", LIMIT, "at most this many"),
             ("cursor", TEXT, "`next_cursor` of the page before"),
         ],
-        data: Some(r##"{"type": "object", "required": ["dependencies", "next_cursor"], "properties": {
+        data: Some(
+            r##"{"type": "object", "required": ["dependencies", "next_cursor"], "properties": {
             "dependencies": {"type": "array", "items": {"$ref": "#/components/schemas/Dependency"}},
-            "next_cursor": {"type": ["string", "null"]}}}"##),
+            "next_cursor": {"type": ["string", "null"]}}}"##,
+        ),
     },
     Operation {
         path: "/api/v1/dependencies/{id}",

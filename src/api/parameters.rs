@@ -91,7 +91,12 @@ impl Parameters {
     /// # Errors
     ///
     /// When it is not.
-    pub(crate) fn count(&mut self, name: &str, default: usize, max: usize) -> Result<usize, ApiError> {
+    pub(crate) fn count(
+        &mut self,
+        name: &str,
+        default: usize,
+        max: usize,
+    ) -> Result<usize, ApiError> {
         let Some(value) = self.text(name) else { return Ok(default) };
         value
             .parse()
@@ -155,8 +160,14 @@ mod tests {
         assert_eq!(parameters.text("q").as_deref(), Some("a b/c"));
         assert_eq!(parameters.count("limit", 100, 1000), Ok(3));
         parameters.finish().expect("nothing left");
-        assert_eq!(message(Parameters::parse(Some("q=%zz"))), "the query string is not well formed");
-        assert_eq!(message(Parameters::parse(Some("q=%ff"))), "the query string is not well formed");
+        assert_eq!(
+            message(Parameters::parse(Some("q=%zz"))),
+            "the query string is not well formed"
+        );
+        assert_eq!(
+            message(Parameters::parse(Some("q=%ff"))),
+            "the query string is not well formed"
+        );
     }
 
     #[test]
@@ -166,8 +177,14 @@ mod tests {
         };
         assert_eq!(limit(""), Ok(100));
         assert_eq!(limit("limit=1000"), Ok(1000));
-        assert_eq!(message(limit("limit=1001")), "invalid parameter \"limit\": must be 1 to 1000, got `1001`");
-        assert_eq!(message(limit("limit=0")), "invalid parameter \"limit\": must be 1 to 1000, got `0`");
+        assert_eq!(
+            message(limit("limit=1001")),
+            "invalid parameter \"limit\": must be 1 to 1000, got `1001`"
+        );
+        assert_eq!(
+            message(limit("limit=0")),
+            "invalid parameter \"limit\": must be 1 to 1000, got `0`"
+        );
         let long = |length: usize| Parameters::parse(Some(&format!("q={}", "x".repeat(length))));
         assert!(long(VALUE_BYTES_MAX).is_ok());
         assert!(message(long(VALUE_BYTES_MAX + 1)).contains("longer than 1024 bytes"));

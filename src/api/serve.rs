@@ -54,9 +54,7 @@ pub async fn bind(address: &str) -> Result<TcpListener, BindError> {
         Some(port) => format!("[::]:{port}"),
         None => address.to_owned(),
     };
-    TcpListener::bind(&full)
-        .await
-        .map_err(|cause| BindError { address: address.to_owned(), cause })
+    TcpListener::bind(&full).await.map_err(|cause| BindError { address: address.to_owned(), cause })
 }
 
 /// Serves `router` until `stop`, then lets open answers finish for a short while.
@@ -99,7 +97,8 @@ pub async fn serve(
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
-    let drained = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} });
+    let drained =
+        tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} });
     if drained.await.is_err() {
         tracing::warn!(pending = connections.len(), "closed connections that were still answering");
     }
@@ -138,8 +137,7 @@ where
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
-    let serving =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut serving = std::pin::pin!(serving);
     let outcome = tokio::select! {
         biased;

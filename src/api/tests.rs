@@ -309,7 +309,10 @@ async fn with_users_only_the_right_password_is_let_in() {
         ..WebConfig::default()
     }));
     let get = |authorization: &str| {
-        Request::get("/-/healthy").header("authorization", authorization).body(Body::empty()).unwrap()
+        Request::get("/-/healthy")
+            .header("authorization", authorization)
+            .body(Body::empty())
+            .unwrap()
     };
     // alice:s3cret and alice:wrong
     assert_eq!(fixture.send(get("Basic YWxpY2U6czNjcmV0")).await.status(), 200);

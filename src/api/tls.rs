@@ -84,19 +84,14 @@ pub fn server_config(files: &TlsFiles, http2: bool) -> Result<Arc<ServerConfig>,
         _ => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
-    config.alpn_protocols = if http2 {
-        vec![b"h2".to_vec(), b"http/1.1".to_vec()]
-    } else {
-        vec![b"http/1.1".to_vec()]
-    };
+    config.alpn_protocols =
+        if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
     Ok(Arc::new(config))
 }
 
 fn versions(files: &TlsFiles) -> Vec<&'static SupportedProtocolVersion> {
-    let known = [
-        (TlsVersion::V1_2, &rustls::version::TLS12),
-        (TlsVersion::V1_3, &rustls::version::TLS13),
-    ];
+    let known =
+        [(TlsVersion::V1_2, &rustls::version::TLS12), (TlsVersion::V1_3, &rustls::version::TLS13)];
     let spoken = |version: TlsVersion| (files.version_min..=files.version_max).contains(&version);
     known.into_iter().filter(|(version, _)| spoken(*version)).map(|(_, it)| it).collect()
 }

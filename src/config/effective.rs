@@ -144,7 +144,8 @@ impl Page {
             self.list(2, "sources", &watch.sources);
         }
         if !watch.flush_intervals.is_empty() {
-            let intervals: Vec<String> = watch.flush_intervals.iter().copied().map(written).collect();
+            let intervals: Vec<String> =
+                watch.flush_intervals.iter().copied().map(written).collect();
             self.list(2, "flush_intervals", &intervals);
         }
     }
@@ -177,8 +178,11 @@ impl Page {
         let tls = &http.tls_config;
         if *tls != super::TlsConfig::default() {
             self.head(indent, "tls_config", false);
-            let files =
-                [("ca_file", &tls.ca_file), ("cert_file", &tls.cert_file), ("key_file", &tls.key_file)];
+            let files = [
+                ("ca_file", &tls.ca_file),
+                ("cert_file", &tls.cert_file),
+                ("key_file", &tls.key_file),
+            ];
             for (key, file) in files {
                 if let Some(file) = file {
                     self.path(indent + 1, key, file);

@@ -148,7 +148,10 @@ fn tls(fields: &mut Fields<'_>, folder: &Path) -> TlsConfig {
     let (ca_file, cert_file, key_file) = (path("ca_file"), path("cert_file"), path("key_file"));
     if cert_file.is_some() != key_file.is_some() {
         let missing = if cert_file.is_some() { "key_file" } else { "cert_file" };
-        fields.fault(missing, "is missing: a client certificate needs its key and a key its certificate");
+        fields.fault(
+            missing,
+            "is missing: a client certificate needs its key and a key its certificate",
+        );
     }
     TlsConfig {
         ca_file,

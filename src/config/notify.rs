@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::rules::spanned::{Faults, Fields, Node, Value};
 
-use super::http::{self, HttpConfig};
 use super::Secret;
+use super::http::{self, HttpConfig};
 
 /// One receiver.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::rules::spanned::{Faults, Fields, Node};
 
-use super::prometheus::duration_in;
 use super::Secret;
+use super::prometheus::duration_in;
 
 /// Where the record is kept.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use crate::pipeline::Watch;
 use crate::rules::preset::Preset;
 use crate::rules::spanned::{Faults, Fields, Node};
 use crate::series::selector::{
-    parse_duration, InvalidSelector, MatchOp, Matcher, Selector, SelectorFault, window_gain,
+    InvalidSelector, MatchOp, Matcher, Selector, SelectorFault, parse_duration, window_gain,
 };
 
 use crate::series::Role;
@@ -48,7 +48,12 @@ pub struct WatchConfig {
 impl WatchConfig {
     /// A watch of the command line.
     #[must_use]
-    pub fn plain(name: &str, requests: Selector, errors: Option<Selector>, by: Vec<String>) -> Self {
+    pub fn plain(
+        name: &str,
+        requests: Selector,
+        errors: Option<Selector>,
+        by: Vec<String>,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             preset: None,

@@ -53,7 +53,10 @@ pub fn read(text: &str, folder: &Path) -> Result<WebConfig, Vec<Fault>> {
             let headers = text_map(inner, "headers", &faults);
             for name in headers.keys() {
                 if !HEADERS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                    inner.fault("headers", format!("`{name}` cannot be set here; can be: {}", HEADERS.join(", ")));
+                    inner.fault(
+                        "headers",
+                        format!("`{name}` cannot be set here; can be: {}", HEADERS.join(", ")),
+                    );
                 }
             }
             Some((http2, headers))
@@ -66,7 +69,8 @@ pub fn read(text: &str, folder: &Path) -> Result<WebConfig, Vec<Fault>> {
             }
         }
         if fields.has("rate_limit") {
-            fields.fault("rate_limit", "is not supported; limit requests in the proxy before squall");
+            fields
+                .fault("rate_limit", "is not supported; limit requests in the proxy before squall");
         }
         fields.finish();
         WebConfig { tls, http2, headers, users }
@@ -120,7 +124,8 @@ fn tls(fields: &mut Fields<'_>, folder: &Path) -> Option<TlsFiles> {
         fields.fault("client_ca_file", "is missing: client certificates are verified against it");
     }
     if client_auth == ClientAuth::None && client_ca_file.is_some() {
-        fields.fault("client_auth_type", "is missing: without it `client_ca_file` protects nothing");
+        fields
+            .fault("client_auth_type", "is missing: without it `client_ca_file` protects nothing");
     }
     let versions = [("TLS12", TlsVersion::V1_2), ("TLS13", TlsVersion::V1_3)];
     let version_min = fields.one_of("min_version", &versions).unwrap_or(TlsVersion::V1_2);

@@ -268,7 +268,10 @@ fn parse_sample(rest: &[u8]) -> Result<Sample, &'static str> {
 fn timestamp(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_short = fraction.len() <= 3 && fraction.bytes().all(|byte| byte.is_ascii_digit());
-    if is_short && let Ok(seconds) = whole.parse::<i64>() && seconds >= 0 {
+    if is_short
+        && let Ok(seconds) = whole.parse::<i64>()
+        && seconds >= 0
+    {
         let millis = millis_of(fraction);
         return Some(Timestamp::from_millis(seconds.checked_mul(1000)?.checked_add(millis)?));
     }
@@ -314,7 +317,10 @@ mod tests {
         read(&mut text.as_bytes(), &mut all).expect("good text");
         let found: Vec<(u32, i64, f64)> =
             all.samples.iter().map(|(id, s)| (*id, s.at.millis(), s.value)).collect();
-        assert_eq!((all.series, found), (series.iter().map(ToString::to_string).collect(), samples.to_vec()));
+        assert_eq!(
+            (all.series, found),
+            (series.iter().map(ToString::to_string).collect(), samples.to_vec())
+        );
     }
 
     fn refused(text: &str) -> String {

@@ -100,10 +100,12 @@ storage: {url: "postgres://squall:pa55@db/squall", retention: 1y}
         assert!(!format!("{config:?}").contains(secret), "`{secret}` is in the debug output");
     }
     // What is hidden is hidden again; everything else must survive.
-    let readable = printed
-        .replace("url: <secret>", "url: http://hidden")
-        .replace("conf/", "");
-    let again = config::read(&readable.replace("storage:\n  url: http://hidden", "storage:\n  url: postgres://hidden"), folder, &rules);
+    let readable = printed.replace("url: <secret>", "url: http://hidden").replace("conf/", "");
+    let again = config::read(
+        &readable.replace("storage:\n  url: http://hidden", "storage:\n  url: postgres://hidden"),
+        folder,
+        &rules,
+    );
     let again = config::effective(&again.unwrap_or_else(|faults| panic!("{faults:?}\n{printed}")));
     assert_eq!(again, printed);
 }

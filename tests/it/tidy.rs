@@ -17,9 +17,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("classify", &["series", "detect", "rules"]),
     ("incident", &["series", "detect", "classify"]),
     ("pipeline", &["series", "detect", "classify", "incident", "rules"]),
-    ("store", &["series", "detect", "classify", "incident", "clock", "telemetry"]),
-    ("notify", &["series", "detect", "classify", "incident", "clock", "telemetry"]),
-    ("api", &["series", "detect", "classify", "incident", "store", "clock", "telemetry"]),
+    ("wire", &["series", "detect", "classify", "incident"]),
+    ("store", &["series", "classify", "incident", "wire", "clock", "telemetry"]),
+    ("notify", &["series", "classify", "incident", "wire", "store", "clock", "telemetry"]),
+    ("api", &["series", "classify", "incident", "wire", "store", "clock", "telemetry"]),
     ("sim", &["series", "clock", "rules"]),
 ];
 
@@ -143,7 +144,8 @@ fn files_are_short_and_say_what_they_are() {
 #[test]
 fn no_test_sleeps_or_is_switched_off() {
     let mut faults = Vec::new();
-    for (path, text) in rust_files(Path::new("src")).into_iter().chain(rust_files(Path::new("tests")))
+    for (path, text) in
+        rust_files(Path::new("src")).into_iter().chain(rust_files(Path::new("tests")))
     {
         if path.ends_with("tidy.rs") {
             continue;
