@@ -4,10 +4,15 @@
 //! numbers mean is for `classify` to say.
 
 pub mod baseline;
+pub mod even;
 pub mod flood;
 pub mod onset;
+pub mod period;
 pub mod resolution;
 pub mod schedule_fit;
+pub mod spectrum;
+#[cfg(test)]
+pub(crate) mod draws;
 
 /// Which statistic a piece of evidence comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
