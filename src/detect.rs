@@ -4,6 +4,7 @@
 //! numbers mean is for `classify` to say.
 
 pub mod baseline;
+pub mod comb;
 pub mod even;
 pub mod flood;
 pub mod onset;

@@ -65,10 +65,8 @@ impl Draw {
         let mut state: f64 = normal.sample(&mut self.random);
         let mut second = 1.0;
         for bin in 0..self.bins.len() {
-            state = keep.mul_add(
-                state,
-                keep.mul_add(-keep, 1.0).sqrt() * normal.sample(&mut self.random),
-            );
+            state = keep
+                .mul_add(state, keep.mul_add(-keep, 1.0).sqrt() * normal.sample(&mut self.random));
             if bin % 10 == 0 && noise.dispersion > 1.0 {
                 // A gamma rate for each second makes the counts negative binomial.
                 let shape = noise.rate / (noise.dispersion - 1.0);
@@ -125,7 +123,11 @@ impl Draw {
     }
 
     fn event(&mut self, at: f64) {
-        if let Some(bin) = self.bins.get_mut(super::even::index(at.max(0.0) / BIN_SECONDS)) {
+        // What happened before the window is not in it.
+        if at < 0.0 {
+            return;
+        }
+        if let Some(bin) = self.bins.get_mut(super::even::index(at / BIN_SECONDS)) {
             *bin += 1.0;
         }
     }

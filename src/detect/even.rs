@@ -400,8 +400,7 @@ fn distinct_phases(intervals: &[Interval], interval_seconds: f64) -> usize {
 fn running_median(values: &[f64], width: usize) -> Vec<f64> {
     let half = (width / 2).max(1);
     let stride = (width / 40).max(1);
-    let knots: Vec<usize> =
-        (0..values.len()).step_by(stride).chain([values.len() - 1]).collect();
+    let knots: Vec<usize> = (0..values.len()).step_by(stride).chain([values.len() - 1]).collect();
     let mut buffer = Vec::with_capacity(width + 1);
     let mut previous = 0.0;
     let medians: Vec<f64> = knots
@@ -453,4 +452,70 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
 )]
 pub(crate) fn index(position: f64) -> usize {
     position as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::draws::{Draw, Noise, Sampling};
+    use crate::series::TargetId;
+
+    #[test]
+    fn the_fft_autocovariance_is_the_sum_over_pairs_of_intervals() {
+        let sampling = Sampling { missed: 0.1, ..Sampling::new(5.0, 3, 300.0) };
+        let intervals = Draw::new(7, 300.0).noise(Noise::white(9.0, 2.0)).scrape(sampling);
+        let even = EvenResiduals::new(&intervals, Count::Requests).unwrap();
+        let fast = autocorrelate(even.values(), 60);
+        for (lag, fast) in fast.iter().enumerate() {
+            let naive: f64 =
+                even.values().iter().zip(&even.values()[lag..]).map(|(a, b)| a * b).sum();
+            let scale = even.values().iter().map(|v| v * v).sum::<f64>();
+            assert!((fast - naive).abs() < 1e-12 * scale, "{lag}: {fast} {naive}");
+        }
+    }
+
+    #[test]
+    fn a_gap_has_no_weight_and_no_residual() {
+        let mut intervals =
+            Draw::new(3, 300.0).noise(Noise::white(50.0, 1.0)).scrape(Sampling::new(1.0, 1, 300.0));
+        intervals.retain(|i| i.to.seconds() < 100.0 || i.from.seconds() > 140.0);
+        let even = EvenResiduals::new(&intervals, Count::Requests).unwrap();
+        let cell = index((120.0 - even.start().seconds()) / even.step_seconds());
+        assert!(even.weights()[cell] < f64::MIN_POSITIVE);
+        assert!(even.values()[cell].abs() < f64::MIN_POSITIVE);
+        // Over the pairs that exist the variance is that of the counts, gap or none.
+        let variance = even.autocovariance(1)[0] * 16.0;
+        assert!((variance - 50.0).abs() < 15.0, "{variance}");
+    }
+
+    #[test]
+    fn constant_and_few_intervals_are_their_own_outcomes() {
+        let interval = |second: u32| Interval {
+            target: TargetId(0),
+            from: Timestamp::from_seconds(f64::from(second)),
+            to: Timestamp::from_seconds(f64::from(second + 1)),
+            requests: 25.0,
+            errors: 0.0,
+        };
+        let many: Vec<Interval> = (0..100).map(interval).collect();
+        assert_eq!(EvenResiduals::new(&many, Count::Requests).err(), Some(NoResiduals::Constant));
+        assert_eq!(EvenResiduals::new(&many, Count::Errors).err(), Some(NoResiduals::Constant));
+        assert_eq!(
+            EvenResiduals::new(&many[..10], Count::Requests).err(),
+            Some(NoResiduals::TooFew(NotEnough { have: 10, need: INTERVALS_MIN }))
+        );
+    }
+
+    #[test]
+    fn a_level_shift_is_trend_and_leaves_no_slow_residual() {
+        let intervals = Draw::new(5, 400.0)
+            .noise(Noise::white(20.0, 1.0))
+            .flood(150.0, 200.0)
+            .scrape(Sampling::new(1.0, 4, 400.0));
+        let even = EvenResiduals::new(&intervals, Count::Requests).unwrap();
+        // Lags of 10 to 20 s: noise only, though the level is eleven times higher after the shift.
+        let acf = even.autocovariance(81);
+        let mean = acf[40..].iter().sum::<f64>() / 41.0;
+        assert!(mean.abs() < 0.1 * acf[0], "{mean} of {}", acf[0]);
+    }
 }

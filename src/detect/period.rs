@@ -90,10 +90,16 @@ const HARMONICS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// Trials for each independent ordinate of each band: four times denser than independent, and the
 /// sums of neighbouring frequencies are alike. Measured on white and red noise.
-const TRIALS_PER_ORDINATE: f64 = 2.6;
+const TRIALS_PER_ORDINATE: f64 = 2.0;
 
 /// Harmonics between those of the candidate must be this unlikely by chance to move it down.
 const SUBHARMONIC_LEVEL: f64 = 1e-3;
+
+/// Power between the candidate's harmonics under this share of theirs is leakage.
+const LEAK_MAX: f64 = 0.1;
+
+/// Mean of the highest of three neighbouring ordinates, of which four are one independent one.
+const MEAN_OF_THREE: f64 = 1.5;
 
 /// Above this p-value nobody looks at the period: it is left unrefined.
 const REFINE_BELOW: f64 = 0.2;
@@ -163,6 +169,7 @@ pub fn find_period_in(even: &EvenResiduals, spectrum: &Spectrum) -> Period {
     let span = even.span_seconds();
     let mut best = Candidate { tail_ln: 0.0, hertz: first as f64 * step, harmonics: 1, power: 0.0 };
     let mut trials = 0.0;
+    let independent = spectrum.independent();
     for harmonics in HARMONICS {
         if first * harmonics > last {
             break;
@@ -182,7 +189,7 @@ pub fn find_period_in(even: &EvenResiduals, spectrum: &Spectrum) -> Period {
             if order == 0 || order * 2 < harmonics {
                 continue;
             }
-            let tail_ln = erlang_tail_ln(order, power);
+            let tail_ln = erlang_tail_ln(order, allow_for_background(power, independent));
             if tail_ln < best.tail_ln {
                 let hertz = top as f64 * step / harmonics as f64;
                 best = Candidate { tail_ln, hertz, harmonics, power };
@@ -198,7 +205,9 @@ pub fn find_period_in(even: &EvenResiduals, spectrum: &Spectrum) -> Period {
         let harmonics = HARMONICS
             .into_iter()
             .rev()
-            .find(|m| fundamental * *m as f64 <= spectrum.band_hertz().1 && *m <= 2 * best.harmonics)
+            .find(|m| {
+                fundamental * *m as f64 <= spectrum.band_hertz().1 && *m <= 2 * best.harmonics
+            })
             .unwrap_or(1);
         hertz = refine(even, spectrum, fundamental, harmonics);
         interval = interval_of(even, spectrum, hertz, harmonics);
@@ -229,6 +238,13 @@ struct Candidate {
 pub(crate) fn look_elsewhere(tail_ln: f64, trials: f64) -> f64 {
     let single = tail_ln.exp().min(1.0);
     if single >= 1.0 { 1.0 } else { -(trials * (-single).ln_1p()).exp_m1() }
+}
+
+/// A sum of ratios as it would be were the background known: the level is itself an estimate from
+/// about as many `ordinates` as the band has, which turns the exponential tail `exp(-x)` into
+/// `(1 + x/ordinates)^-ordinates`.
+fn allow_for_background(power: f64, ordinates: f64) -> f64 {
+    ordinates * (power / ordinates).ln_1p()
 }
 
 /// `ln P(X > x)` for an Erlang variable of `order` and rate one.
@@ -317,36 +333,42 @@ fn fundamental(spectrum: &Spectrum, hertz: f64, harmonics: usize) -> f64 {
         let step = spectrum.step_hertz();
         spectrum.ratio_at(f).max(spectrum.ratio_at(f - step)).max(spectrum.ratio_at(f + step))
     };
-    // Down: the longest period whose own harmonics hold power of their own.
-    for divisor in (2..=6).rev() {
-        let lower = hertz / divisor as f64;
+    // Down: the longest period whose own harmonics hold power of their own. A strong line leaks a
+    // little into its neighbours, so the power has to be of its own order too.
+    for divisor in (2_u32..=6).rev() {
+        let lower = hertz / f64::from(divisor);
         if lower < low {
             continue;
         }
-        let (mut power, mut order) = (0.0, 0_usize);
-        for k in (1..=4 * divisor).filter(|k| k % divisor != 0) {
-            let f = k as f64 * lower;
-            if f <= high && order < 16 {
-                // The maximum of three correlated ordinates has a mean of about 1.6.
-                power += ratio(f) / 1.6;
-                order += 1;
+        let (mut own, mut own_n, mut shared, mut shared_n) = (0.0, 0_usize, 0.0, 0.0);
+        for k in 1..=8 * divisor {
+            let f = f64::from(k) * lower;
+            if f > high || own_n == 16 {
+                break;
+            }
+            if k % divisor == 0 {
+                shared += ratio(f);
+                shared_n += 1.0;
+            } else {
+                own += ratio(f) / MEAN_OF_THREE;
+                own_n += 1;
             }
         }
-        let coprime_low = ratio(lower);
-        if order > 0 && coprime_low > 3.0 && erlang_tail_ln(order, power) < SUBHARMONIC_LEVEL.ln() {
+        let unlikely = erlang_tail_ln(own_n.max(1), own) < SUBHARMONIC_LEVEL.ln();
+        if unlikely && own * shared_n > LEAK_MAX * shared * own_n as f64 {
             return lower;
         }
     }
     // Up: only multiples of `q` hold power.
-    for multiple in [5, 3, 2] {
-        let higher = hertz * multiple as f64;
-        if harmonics < multiple || higher > high {
+    for multiple in [5_u32, 3, 2] {
+        let higher = hertz * f64::from(multiple);
+        if harmonics < multiple as usize || higher > high {
             continue;
         }
         let (mut inside, mut inside_n, mut outside, mut outside_n) = (0.0, 0, 0.0, 0_usize);
         for k in (1..=harmonics).filter(|k| *k as f64 * hertz <= high) {
             let value = spectrum.ratio_at(k as f64 * hertz);
-            if k % multiple == 0 {
+            if k % multiple as usize == 0 {
                 inside += value;
                 inside_n += 1;
             } else {
@@ -407,30 +429,109 @@ fn peak_phase(wave: &[f64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::draws::{Draw, Noise, Sampling};
+    use crate::detect::draws::{Draw, Noise, Sampling, rejects};
     use crate::detect::even::Count;
 
-    fn p_of(draw: Draw, sampling: Sampling) -> f64 {
+    fn period_of(draw: Draw, sampling: Sampling) -> Period {
         let even = EvenResiduals::new(&draw.scrape(sampling), Count::Requests).unwrap();
-        find_period(&even, &PeriodSearch::default()).unwrap().p_value
+        find_period(&even, &PeriodSearch::default()).unwrap()
+    }
+
+    fn p_of(draw: Draw, sampling: Sampling) -> f64 {
+        period_of(draw, sampling).p_value
     }
 
     #[test]
-    fn explore() {
+    fn p_values_are_uniform_under_red_and_over_dispersed_noise() {
         let noises = [
-            ("white", Noise::white(20.0, 1.0)),
-            ("nb", Noise::white(60.0, 6.0)),
-            ("red.5", Noise { rate: 100.0, dispersion: 1.5, red: 0.3, memory_seconds: 1.5 }),
-            ("red5", Noise { rate: 100.0, dispersion: 1.5, red: 0.3, memory_seconds: 5.0 }),
-            ("red20", Noise { rate: 100.0, dispersion: 1.5, red: 0.5, memory_seconds: 20.0 }),
-            ("red100", Noise { rate: 100.0, dispersion: 3.0, red: 0.5, memory_seconds: 100.0 }),
+            Noise::white(20.0, 1.0),
+            Noise::white(60.0, 6.0),
+            Noise { rate: 100.0, dispersion: 1.5, red: 0.3, memory_seconds: 1.5 },
+            Noise { rate: 100.0, dispersion: 1.5, red: 0.5, memory_seconds: 20.0 },
         ];
-        for sampling in [Sampling::new(1.0, 1, 120.0), Sampling::new(1.0, 4, 300.0), Sampling::new(5.0, 4, 600.0), Sampling::new(15.0, 20, 900.0), Sampling::new(15.0, 1, 1800.0)] {
-            for (name, noise) in noises {
-                let p: Vec<f64> = (0..300).map(|seed| p_of(Draw::new(seed, sampling.window_seconds).noise(noise), sampling)).collect();
-                let f = |l: f64| p.iter().filter(|x| **x <= l).count() as f64 / p.len() as f64;
-                println!("{:>4} x {:>2} {:>5} {name:7} .5:{:.3} .2:{:.3} .1:{:.3} .05:{:.3} .01:{:.3} .001:{:.3}", sampling.scrape_seconds, sampling.targets, sampling.window_seconds, f(0.5), f(0.2), f(0.1), f(0.05), f(0.01), f(0.001));
+        for sampling in [Sampling::new(1.0, 1, 120.0), Sampling::new(5.0, 4, 600.0)] {
+            for noise in noises {
+                let p: Vec<f64> = (0..200)
+                    .map(|seed| {
+                        p_of(Draw::new(seed, sampling.window_seconds).noise(noise), sampling)
+                    })
+                    .collect();
+                for level in [0.01, 0.05, 0.1] {
+                    let (share, bound) = rejects(&p, level);
+                    assert!(share <= bound, "{sampling:?} {noise:?}: {share} at {level}");
+                }
+                assert!(rejects(&p, 0.5).0 > 0.1, "{sampling:?} {noise:?}: too conservative");
             }
+        }
+    }
+
+    #[test]
+    fn missed_scrapes_and_a_flood_are_no_period() {
+        let sampling = Sampling { missed: 0.05, ..Sampling::new(5.0, 4, 600.0) };
+        let p: Vec<f64> = (0..150)
+            .map(|seed| {
+                let draw = Draw::new(seed, 600.0).noise(Noise::white(30.0, 2.0));
+                p_of(draw.flood(200.0, 120.0), sampling)
+            })
+            .collect();
+        let (share, bound) = rejects(&p, 0.01);
+        assert!(share <= bound, "{share} of 150, bound {bound}");
+    }
+
+    /// Trains of waves as wide as 0.2 s, each 3 % smaller than the one before.
+    fn train(seed: u64, sampling: Sampling, period: f64, clients: f64) -> Draw {
+        let mut draw = Draw::new(seed, sampling.window_seconds).noise(Noise::white(20.0, 1.5));
+        let (mut at, mut size) = (0.3 * period, clients);
+        while at < sampling.window_seconds {
+            draw = draw.wave(at, size, 0.2);
+            (at, size) = (at + period, size * 0.97);
+        }
+        draw
+    }
+
+    #[test]
+    fn trains_are_found_and_named_by_their_fundamental() {
+        // (scrape, targets, window, period, clients a wave)
+        let cases = [
+            (1.0, 1, 120.0, 10.0, 30.0),
+            (1.0, 1, 120.0, 32.0, 60.0),
+            (1.0, 4, 200.0, 60.0, 100.0),
+            (5.0, 4, 300.0, 20.0, 100.0),
+            (15.0, 20, 600.0, 30.0, 300.0),
+            (15.0, 20, 600.0, 20.0, 300.0),
+            (15.0, 4, 900.0, 60.0, 300.0),
+        ];
+        for (scrape, targets, window, seconds, clients) in cases {
+            let sampling = Sampling::new(scrape, targets, window);
+            let periods: Vec<Period> = (0..20)
+                .map(|seed| period_of(train(seed, sampling, seconds, clients), sampling))
+                .collect();
+            let found = periods.iter().filter(|p| p.p_value < 0.01 && p.repeats_enough()).count();
+            let named = periods.iter().filter(|p| (p.seconds / seconds - 1.0).abs() < 0.05).count();
+            assert!(found >= 18 && named >= 18, "{sampling:?} {seconds}: {found}, {named} of 20");
+        }
+    }
+
+    #[test]
+    fn the_interval_holds_the_true_period_nine_times_in_ten() {
+        let sampling = Sampling::new(1.0, 4, 240.0);
+        let inside = (0..60)
+            .filter(|seed| {
+                let period = period_of(train(*seed, sampling, 16.0, 60.0), sampling);
+                let [low, high] = period.interval_seconds;
+                (low..=high).contains(&16.0)
+            })
+            .count();
+        assert!((50..=60).contains(&inside), "{inside} of 60");
+    }
+
+    #[test]
+    fn two_bursts_are_no_train() {
+        let sampling = Sampling::new(1.0, 4, 240.0);
+        for seed in 0..40 {
+            let draw = Draw::new(seed, 240.0).noise(Noise::white(20.0, 1.5));
+            let period = period_of(draw.wave(60.0, 500.0, 0.2).wave(107.0, 500.0, 0.2), sampling);
+            assert!(period.p_value > 0.01 || !period.repeats_enough(), "{seed}: {period:?}");
         }
     }
 }

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The factor `sinc²` is what spreading an interval's residual over the grid does to it (see
-//! `even`). Frequencies where it is under 1 % carry no information and are left out: these are
+//! `even`). Frequencies where it is under 2 % carry no information and are left out: these are
 //! the scrape frequency itself and its multiples. One scrape phase sees nothing above half the
 //! scrape frequency; more phases see beyond it, which is why many replicas see short periods.
 //! The transform is padded to four times its length, so no line falls between two ordinates.
@@ -87,8 +87,8 @@ pub const REPEATS_MIN: usize = 3;
 /// Fewest independent ordinates that a background can be fitted to.
 const ORDINATES_MIN: usize = 12;
 
-/// Spreading that leaves less than this of the power leaves nothing to see.
-const RESPONSE_MIN: f64 = 0.01;
+/// Spreading that leaves less than this share of the power leaves nothing to see.
+const RESPONSE_MIN: f64 = 0.02;
 
 /// Highest frequency for one, two and more scrape phases, in scrape frequencies.
 const BAND_ONE_PHASE: f64 = 0.5;
@@ -102,6 +102,12 @@ const BAND_MANY_PHASES: f64 = 1.85;
 /// the window has a harmonic at every third ordinate.
 const TRIM_SHARE: f64 = 0.35;
 
+/// Ordinates that the model itself is worth where bins disagree with it.
+const HUMP_PRIOR: f64 = 8.0;
+
+/// Multiplicative steps of the background fit; more change its level by under 1 %.
+const FIT_STEPS: usize = 30;
+
 /// Logarithmic bins of the background fit.
 const BINS: usize = 20;
 
@@ -109,21 +115,71 @@ const BINS: usize = 20;
 const BIN_ORDINATES_MIN: usize = 4;
 
 /// The fitted background, before the factor `sinc²`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Background {
     /// The flat part: counting noise, scaled by the dispersion.
     pub white: f64,
     /// The red part at frequency zero.
     pub red: f64,
+    /// The part of the red noise that uneven scrape phases fold to around the scrape frequency.
+    pub folded: f64,
     /// Where the red part has fallen by half, hertz.
     pub corner_hertz: f64,
+    /// The scrape frequency, hertz.
+    pub scrape_hertz: f64,
+    // Whether phases are few enough that all of the red noise is folded.
+    one_phase: bool,
+    // Where the bins lie over the model: logarithm of the frequency, and a factor of at least one.
+    humps: Vec<(f64, f64)>,
 }
 
 impl Background {
     /// The level at `hertz`.
     #[must_use]
     pub fn level(&self, hertz: f64) -> f64 {
-        self.white + self.red * lorentzian(hertz, self.corner_hertz)
+        let [red, folded] = self.shapes(hertz);
+        (self.white + self.red * red + self.folded * folded) * self.hump(hertz)
+    }
+
+    /// The factor of the humps, on lines between the bins.
+    fn hump(&self, hertz: f64) -> f64 {
+        let at = hertz.max(f64::MIN_POSITIVE).ln();
+        let after = self.humps.partition_point(|(position, _)| *position < at);
+        match (after.checked_sub(1).and_then(|b| self.humps.get(b)), self.humps.get(after)) {
+            (Some((left, low)), Some((right, high))) => {
+                low + (high - low) * (at - left) / (right - left).max(1e-12)
+            }
+            (Some((_, factor)), None) | (None, Some((_, factor))) => *factor,
+            (None, None) => 1.0,
+        }
+    }
+
+    /// Lifts the model where its neighbourhood of bins lies over it. Where it lies under it nothing
+    /// is done: a level that is too high loses a little power, one too low finds what is not there.
+    fn lift(&mut self, bins: &[Bin]) {
+        let over: Vec<f64> = bins.iter().map(|b| b.level / self.level(b.hertz)).collect();
+        let humps = bins.iter().enumerate().map(|(middle, bin)| {
+            let near = middle.saturating_sub(1)..(middle + 2).min(bins.len());
+            let (mut sum, mut weight) = (HUMP_PRIOR, HUMP_PRIOR);
+            for index in near {
+                sum += bins[index].ordinates * over[index];
+                weight += bins[index].ordinates;
+            }
+            (bin.hertz.ln(), (sum / weight).max(1.0))
+        });
+        self.humps = humps.collect();
+    }
+
+    /// The shapes of the red and of the folded part. A slow rate is averaged over an interval
+    /// before it is spread, so its power has the factor `sinc²` twice; what is folded has not.
+    fn shapes(&self, hertz: f64) -> [f64; 2] {
+        let direct = lorentzian(hertz, self.corner_hertz);
+        let first = lorentzian(hertz - self.scrape_hertz, self.corner_hertz);
+        if self.one_phase {
+            return [direct + first, 0.0];
+        }
+        let second = lorentzian(hertz - 2.0 * self.scrape_hertz, self.corner_hertz);
+        [direct * sinc_squared(hertz / self.scrape_hertz), first + second]
     }
 }
 
@@ -152,8 +208,7 @@ impl Spectrum {
     /// window and what the scrape phases can see.
     pub fn new(even: &EvenResiduals) -> Result<Self, NotEnough> {
         let power = periodogram(even.values());
-        let step_hertz =
-            1.0 / ((2 * (power.len() - 1)) as f64 * even.step_seconds());
+        let step_hertz = 1.0 / ((2 * (power.len() - 1)) as f64 * even.step_seconds());
         let span = even.span_seconds();
         let length = even.interval_seconds();
         let phases = even.phases();
@@ -178,7 +233,7 @@ impl Spectrum {
                 ratio[bin] = power[bin] / response;
             }
         }
-        let background = fit_background(&ratio, &usable, step_hertz, span, last, length);
+        let background = fit_background(&ratio, &usable, step_hertz, span, length, phases);
         for (bin, value) in ratio.iter_mut().enumerate() {
             *value /= background.level(bin as f64 * step_hertz);
         }
@@ -232,14 +287,20 @@ impl Spectrum {
 
     /// The fitted background.
     #[must_use]
-    pub const fn background(&self) -> Background {
-        self.background
+    pub const fn background(&self) -> &Background {
+        &self.background
     }
 
     /// The window's length.
     #[must_use]
     pub const fn span_seconds(&self) -> f64 {
         self.span_seconds
+    }
+
+    /// Independent ordinates in the band.
+    #[must_use]
+    pub fn independent(&self) -> f64 {
+        (self.last - self.first + 1) as f64 * self.step_hertz * self.span_seconds
     }
 
     /// Distance of two ordinates, a quarter of an independent one or less.
@@ -312,14 +373,14 @@ fn fit_background(
     usable: &[bool],
     step_hertz: f64,
     span: f64,
-    last: usize,
     length: f64,
+    phases: usize,
 ) -> Background {
     // Only the independent ordinates; from two cycles a window, since the trend took the rest.
     let stride = 1.0 / (span * step_hertz);
     let independent: Vec<(f64, f64)> = (2..)
         .map(|k: u32| index((f64::from(k) * stride).round()))
-        .take_while(|bin| *bin <= last)
+        .take_while(|bin| *bin < usable.len())
         .filter(|bin| usable[*bin])
         .map(|bin| (bin as f64 * step_hertz, power[bin]))
         .collect();
@@ -327,40 +388,52 @@ fn fit_background(
     let mean = bins.iter().map(|b| b.level * b.ordinates).sum::<f64>()
         / bins.iter().map(|b| b.ordinates).sum::<f64>().max(1.0);
     let floor = (mean * 1e-6).max(f64::MIN_POSITIVE);
-    let mut best = (f64::INFINITY, Background { white: mean.max(floor), red: 0.0, corner_hertz: 1.0 });
+    let model = |corner_hertz: f64| Background {
+        white: mean.max(floor),
+        red: 0.0,
+        folded: 0.0,
+        corner_hertz,
+        scrape_hertz: 1.0 / length,
+        one_phase: phases == 1,
+        humps: Vec::new(),
+    };
+    let mut best = (f64::INFINITY, model(1.0));
     // Corners from half a cycle a window, which no window resolves, to half the scrape frequency.
     let (low, high) = (0.5 / span, 0.35 / length);
     let corners = 10_i32;
     for step in 0..corners {
-        let corner = low * (high / low).powf(f64::from(step) / f64::from(corners - 1));
-        let (mut white, mut red) = (mean.max(floor), mean.max(floor));
-        let shape: Vec<f64> = bins.iter().map(|b| lorentzian(b.hertz, corner)).collect();
-        for _ in 0..25 {
-            let (mut up, mut down) = ([0.0; 2], [0.0; 2]);
-            for (bin, shape) in bins.iter().zip(&shape) {
-                let level = (white + red * shape).max(floor);
+        let mut trial = model(low * (high / low).powf(f64::from(step) / f64::from(corners - 1)));
+        let shapes: Vec<[f64; 2]> = bins.iter().map(|b| trial.shapes(b.hertz)).collect();
+        let mut parts = [trial.white, trial.white, trial.white];
+        for _ in 0..FIT_STEPS {
+            let (mut up, mut down) = ([0.0; 3], [floor.recip() * 1e-12; 3]);
+            for (bin, [red, folded]) in bins.iter().zip(&shapes) {
+                let level = (parts[0] + parts[1] * red + parts[2] * folded).max(floor);
                 let (a, b) = (bin.ordinates * bin.level / (level * level), bin.ordinates / level);
-                up[0] += a;
-                down[0] += b;
-                up[1] += a * shape;
-                down[1] += b * shape;
+                for (part, shape) in [1.0, *red, *folded].into_iter().enumerate() {
+                    up[part] += a * shape;
+                    down[part] += b * shape;
+                }
             }
-            // Multiplicative steps keep both parts positive and never lower the likelihood.
-            white = (white * (up[0] / down[0]).sqrt()).max(floor);
-            red *= (up[1] / down[1].max(f64::MIN_POSITIVE)).sqrt();
+            // Multiplicative steps keep all parts positive and never lower the likelihood.
+            for part in 0..3 {
+                parts[part] *= (up[part] / down[part]).sqrt();
+            }
+            parts[0] = parts[0].max(floor);
         }
+        (trial.white, trial.red, trial.folded) = (parts[0], parts[1], parts[2]);
         let cost: f64 = bins
             .iter()
-            .zip(&shape)
-            .map(|(bin, shape)| {
-                let level = (white + red * shape).max(floor);
+            .map(|bin| {
+                let level = trial.level(bin.hertz).max(floor);
                 bin.ordinates * (level.ln() + bin.level / level)
             })
             .sum();
         if cost < best.0 {
-            best = (cost, Background { white, red, corner_hertz: corner });
+            best = (cost, trial);
         }
     }
+    best.1.lift(&bins);
     best.1
 }
 
@@ -404,4 +477,64 @@ fn lowest_of_exponentials(keep: usize, size: usize) -> f64 {
         sum += expectation;
     }
     sum / keep as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::draws::{Draw, Noise, Sampling};
+    use crate::detect::even::Count;
+    use std::f64::consts::TAU;
+
+    #[test]
+    fn the_fast_periodogram_is_the_naive_sum() {
+        let values: Vec<f64> = (0..150).map(|k| f64::from((k * k * 31) % 17) - 8.0).collect();
+        let fast = periodogram(&values);
+        let size = padded_length(values.len());
+        let total: f64 = values.iter().map(|v| v * v).sum::<f64>() * 150.0;
+        for bin in [0, 1, 7, 100, 255, 511, 512] {
+            let (mut real, mut imaginary) = (0.0, 0.0);
+            for (cell, value) in values.iter().enumerate() {
+                let angle = TAU * (bin * cell) as f64 / size as f64;
+                real += value * angle.cos();
+                imaginary -= value * angle.sin();
+            }
+            let naive = real * real + imaginary * imaginary;
+            assert!((fast[bin] - naive).abs() < 1e-12 * total, "{bin}: {} {naive}", fast[bin]);
+        }
+    }
+
+    #[test]
+    fn noise_of_any_colour_has_a_mean_ratio_of_one() {
+        let noises = [
+            Noise::white(50.0, 1.0),
+            Noise { rate: 100.0, dispersion: 3.0, red: 0.4, memory_seconds: 10.0 },
+        ];
+        for noise in noises {
+            for sampling in [Sampling::new(1.0, 1, 300.0), Sampling::new(15.0, 20, 900.0)] {
+                let (mut sum, mut count) = (0.0, 0.0);
+                for seed in 0..30 {
+                    let intervals =
+                        Draw::new(seed, sampling.window_seconds).noise(noise).scrape(sampling);
+                    let even = EvenResiduals::new(&intervals, Count::Requests).unwrap();
+                    let spectrum = Spectrum::new(&even).unwrap();
+                    let (first, last) = spectrum.bins();
+                    for ratio in (first..=last).filter_map(|bin| spectrum.usable_ratio(bin)) {
+                        sum += ratio;
+                        count += 1.0;
+                    }
+                }
+                let mean = sum / count;
+                assert!((mean - 1.0).abs() < 0.12, "{noise:?} {sampling:?}: {mean}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_lowest_of_exponentials_have_their_known_means() {
+        // One of one has the mean itself; the lower of two has half of it.
+        assert!((lowest_of_exponentials(1, 1) - 1.0).abs() < 1e-12);
+        assert!((lowest_of_exponentials(1, 2) - 0.5).abs() < 1e-12);
+        assert!((lowest_of_exponentials(2, 2) - 1.0).abs() < 1e-12);
+    }
 }
