@@ -50,6 +50,7 @@
 mod alternatives;
 mod density;
 mod heights;
+mod polish;
 mod search;
 mod train;
 mod uncertainty;
@@ -124,6 +125,8 @@ pub enum Family {
     ProcessPhase,
     /// A decay smooth in the logarithm of time.
     Smooth,
+    /// The best train's heights without its gaps.
+    Envelope,
     /// Levels with edges.
     Level,
     /// A straight rise or fall.
@@ -144,6 +147,7 @@ impl Family {
             Self::Decorrelated => "decorrelated jitter",
             Self::ProcessPhase => "a phase for each process",
             Self::Smooth => "smooth decay",
+            Self::Envelope => "a decay without gaps",
             Self::Level => "level shift",
             Self::Ramp => "ramp",
             Self::Flat => "no change",
@@ -318,6 +322,7 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
         families.push(alternative(family, &found));
     }
     families.push(alternative(Family::Smooth, &smooth));
+    families.push(alternative(Family::Envelope, &search.envelope_of(&chosen, 20)));
     families.push(alternative(Family::Level, &search.best_level(12)));
     families.push(alternative(Family::Ramp, &search.best_ramp(20)));
     families.push(alternative(Family::Flat, &search.flat(20)));
@@ -409,6 +414,7 @@ fn mixed_train(
             best = Some(refined);
         }
     }
+    let best = best.map(|best| search.settle(best));
     let extra = search.extra.take();
     (best.unwrap_or(trains[0]), extra)
 }

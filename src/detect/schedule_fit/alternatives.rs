@@ -11,7 +11,7 @@ use super::train::{Growth, Train, push_box};
 use super::window::Window;
 
 /// Cells of the time grid on which distributions of instants are convolved.
-const GRID: usize = 400;
+const GRID: usize = 300;
 /// Clients followed through a decorrelated schedule, whose waits depend on each other.
 const CLIENTS: usize = 512;
 /// A cap next to the base turns every jitter but full into a fixed delay: that is no jitter.
@@ -46,10 +46,9 @@ impl Search<'_> {
     pub(super) fn best_jittered(&mut self, draw: Draw, iterations: usize) -> AlternativeFit {
         let horizon = self.window.horizon;
         let mut tops: Vec<Scored> = Vec::new();
-        let factors: &[f64] =
-            if draw == Draw::Decorrelated { &[3.0] } else { &[1.0, 1.5, 2.0, 3.0] };
-        let caps = [2.0, 5.0, 10.0, 20.0, 40.0];
-        let steps = if self.window.onset_max > 4.0 { 3_u8 } else { 1 };
+        let factors: &[f64] = if draw == Draw::Decorrelated { &[3.0] } else { &[1.5, 2.0, 3.0] };
+        let caps = [4.0, 12.0, 36.0];
+        let steps = if self.window.onset_max > 8.0 { 2_u8 } else { 1 };
         for &factor in factors {
             for cap in caps
                 .into_iter()
@@ -78,13 +77,13 @@ impl Search<'_> {
                             group = Some(Scored { train, cost });
                         }
                     }
-                    base *= 1.5;
+                    base *= 1.7;
                 }
                 tops.extend(group);
             }
         }
         tops.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-        tops.truncate(3);
+        tops.truncate(2);
         let mut best: Option<Scored> = None;
         for top in tops {
             let refined = self.refine_jittered(top.train, draw, iterations);
@@ -190,6 +189,31 @@ impl Search<'_> {
         best
     }
 
+    /// The same train without its gaps: what the waves' heights explain and their instants do not.
+    pub(super) fn envelope_of(&mut self, train: &Train, iterations: usize) -> AlternativeFit {
+        let mut best = AlternativeFit {
+            cost: f64::INFINITY,
+            deviance: f64::INFINITY,
+            parameters: 0,
+            train: None,
+        };
+        // The onset is free again: without gaps another instant may suit better.
+        for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
+            let shifted = Train { onset: part * self.window.onset_max, ..*train };
+            for train in [*train, shifted] {
+                train.envelope_columns(self.window, self.lists, &mut self.columns);
+                self.evaluations += 1;
+                let deviance = self.solver.solve(self.window, &self.columns, iterations);
+                let parameters = 3 + self.distinct_heights();
+                let cost = deviance + 2.0 * parameters as f64;
+                if cost < best.cost {
+                    best = AlternativeFit { cost, deviance, parameters, train: Some(train) };
+                }
+            }
+        }
+        best
+    }
+
     /// Levels with edges: an outage, a flood, a surge that was switched on.
     pub(super) fn best_level(&mut self, iterations: usize) -> AlternativeFit {
         let (onset_max, horizon) = (self.window.onset_max, self.window.horizon);
@@ -199,8 +223,8 @@ impl Search<'_> {
             let mut next: Option<(f64, f64)> = None;
             for step in 0..36 {
                 // Even in the logarithm: early edges matter more.
-                let edge = 0.25f64.mul_add(horizon / 60.0, 0.0)
-                    * ((f64::from(step) / 35.0) * 240.0f64.ln()).exp();
+                let edge =
+                    0.25 * (horizon / 60.0) * ((f64::from(step) / 35.0) * 240.0f64.ln()).exp();
                 if edge >= horizon {
                     break;
                 }
@@ -334,7 +358,7 @@ pub(super) fn jittered_columns(window: &Window, train: &Train, draw: Draw, colum
             if cell + 1 >= GRID {
                 return cdf[GRID - 1];
             }
-            (cdf[cell + 1] - cdf[cell]).mul_add(x - cell as f64, cdf[cell])
+            cdf[cell] + (cdf[cell + 1] - cdf[cell]) * (x - cell as f64)
         };
         push_cdf(window, train.onset, window.horizon, at, columns);
     };
@@ -431,7 +455,7 @@ fn convolved(cdf: &[f64], low: f64, high: f64, pitch: f64) -> Vec<f64> {
         }
         let cell = (x as usize).min(GRID - 2);
         let part = x - cell as f64;
-        (integral[cell + 1] - integral[cell]).mul_add(part, integral[cell])
+        integral[cell] + (integral[cell + 1] - integral[cell]) * part
     };
     let width = (high - low).max(1e-3 * pitch);
     (0..GRID)

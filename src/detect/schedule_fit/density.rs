@@ -13,6 +13,7 @@
 //! with `C` the share of the mass in the waves and `v` what the envelope has there. A train that
 //! covers everything gets nothing, and neither does one whose waves stand in empty places.
 
+use super::search::CAP_STEP;
 use super::train::Train;
 use super::window::Window;
 
@@ -103,10 +104,13 @@ impl Density {
             if wait < train.cap {
                 uncapped = start - onset;
             }
-            let half =
-                (0.5 * step * uncapped + slack + 0.05 * wave as f64 * train.latency.min(1.0))
-                    .max(1.5 * sd)
-                    + self.blur;
+            let capped = (CAP_STEP * (start - onset - uncapped)).min(0.25 * wait);
+            let half = (0.5 * step * uncapped
+                + capped
+                + slack
+                + 0.05 * wave as f64 * train.latency.min(1.0))
+            .max(1.5 * sd)
+                + self.blur;
             let low = (((start - half) * self.cells_per_second).max(0.0) as usize).max(covered);
             let high = ((start + train.width + half) * self.cells_per_second) as usize + 1;
             let high = high.min(CELLS);

@@ -92,6 +92,7 @@ pub(super) struct Solver {
     stamp: Vec<u32>,
     generation: u32,
     pools: Vec<(f64, f64, usize)>,
+    mass: Vec<f64>,
     before: Vec<f64>,
     between: Vec<f64>,
 }
@@ -193,7 +194,7 @@ impl Solver {
         for ((&h0, &h1), h2) in self.before.iter().zip(&self.between).zip(&mut self.heights) {
             let r = h1 - h0;
             let v = (*h2 - h1) - r;
-            let next = (2.0 * stride).mul_add(r, h0) + stride * stride * v;
+            let next = h0 + 2.0 * stride * r + stride * stride * v;
             *h2 = next.max(0.2 * *h2);
         }
         self.shrink_only(columns.waves);
@@ -204,11 +205,17 @@ impl Solver {
         self.heights.clear();
         self.numerator.resize(count, 0.0);
         self.denominator.resize(count, 0.0);
+        // One plain step from equal heights: each count split over the columns that hold it.
+        self.mass.clear();
+        self.mass.resize(window.len(), 0.0);
+        for (&index, &value) in columns.index.iter().zip(&columns.value) {
+            self.mass[index as usize] += value;
+        }
         for column in 0..count {
             let (mut top, mut bottom) = (0.0, 0.0);
             for (i, value) in columns.column(column) {
-                top += value * window.count[i];
-                bottom += value * value;
+                top += value * window.count[i] / self.mass[i];
+                bottom += value;
             }
             self.heights.push(if bottom > 0.0 { (top / bottom).max(1e-3) } else { 1e-3 });
         }

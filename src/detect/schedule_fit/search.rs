@@ -8,23 +8,40 @@
 
 use super::density::Density;
 use super::heights::{Columns, Solver};
+use super::polish::canonical;
 use super::train::{Growth, Train};
 use super::window::Window;
 
-/// Factors that client libraries use; others cost `OFF_LIST` each.
+/// Factors that client libraries use; others cost `OFF_LIST`.
 pub(super) const FACTORS: [f64; 10] = [1.0, 1.25, 1.3, 1.5, 1.6, 2.0, 2.5, 3.0, 4.0, 5.0];
-const SCREEN_FACTORS: [f64; 8] = [1.0, 1.3, 1.55, 2.0, 2.5, 3.0, 4.0, 5.0];
+const SCREEN_FACTORS: [f64; 9] = [1.0, 1.3, 1.5, 1.6, 2.0, 2.5, 3.0, 4.0, 5.0];
 const POWERS: [f64; 3] = [1.0, 2.0, 4.0];
-/// Caps that client libraries use, 2 s to 300 s, dense enough that 10 % reaches most others.
-const CAPS: [f64; 20] = [
-    2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 36.0, 45.0, 60.0, 75.0, 90.0,
-    120.0, 180.0, 300.0,
+/// Caps of the grid, 2 s to 300 s: the round ones, and no two further apart than `CAP_STEP` bridges.
+const CAPS: [f64; 34] = [
+    2.0, 2.4, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 13.5, 15.0, 17.5, 20.0,
+    22.5, 25.0, 28.0, 30.0, 32.0, 36.0, 40.0, 45.0, 50.0, 60.0, 64.0, 75.0, 90.0, 120.0, 150.0,
+    180.0, 300.0,
 ];
+/// How far a cap may be off its grid, as a share of it.
+pub(super) const CAP_STEP: f64 = 0.03;
+/// How much each of them costs in deviance: doubling and fixed delays are by far the most common.
+const FACTOR_PRICES: [f64; 10] = [0.0, 4.0, 2.5, 1.5, 2.0, 0.0, 4.0, 2.5, 4.0, 5.0];
+/// Drop from one wave to the next, in log, that costs nothing: to two thirds.
+const GENTLE_DROP: f64 = 0.4;
+/// Price of a drop by a further factor of e.
+const HEIGHT_PRICE: f64 = 5.0;
+/// Waits that people write into configurations; others cost `ODD_BASE` and `ODD_CAP`.
+pub(super) const ROUND: [f64; 24] = [
+    0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 8.0, 10.0, 15.0, 20.0,
+    30.0, 32.0, 60.0, 64.0, 120.0, 300.0,
+];
+const ODD_BASE: f64 = 1.0;
+const ODD_CAP: f64 = 2.0;
 /// Price of a factor that no library is known to use, in deviance.
-const OFF_LIST: f64 = 4.0;
+const OFF_LIST: f64 = 6.0;
 /// Price of each further parameter, in deviance: what one useless parameter gains about once in 20.
 pub(super) const PARAMETER: f64 = 3.0;
-const BASE_MIN: f64 = 0.03;
+pub(super) const BASE_MIN: f64 = 0.03;
 const BASE_MAX: f64 = 300.0;
 /// How far the onset may leave its bracket, seconds: the error of the scrapes' time stamps.
 const ONSET_SLACK: f64 = 0.5;
@@ -35,7 +52,7 @@ const DENSE: usize = 10;
 /// Trains that get a rough likelihood.
 const SCREENED: usize = 300;
 /// How many of them go on to each degree of sharpening, and to the likelihood itself.
-const FIELD: [usize; 4] = [80, 40, 20, 10];
+const FIELD: [usize; 5] = [80, 40, 24, 14, 9];
 
 /// A train with its penalised deviance.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +114,9 @@ impl<'a> Search<'a> {
         if let Some(extra) = &self.extra {
             self.columns.append(extra);
         }
-        self.solver.solve(self.window, &self.columns, iterations) + price(train)
+        let waves = self.columns.waves;
+        let deviance = self.solver.solve(self.window, &self.columns, iterations);
+        deviance + price(train) + height_price(&self.solver.heights[..waves])
     }
 
     /// The best few trains of the whole bank, refined, best first.
@@ -107,32 +126,40 @@ impl<'a> Search<'a> {
         candidates.truncate(SCREENED);
         let mut screened: Vec<Scored> = Vec::with_capacity(2 * candidates.len());
         for candidate in &candidates {
-            let tolerance = 0.5 * self.step(&candidate.train);
+            let step = self.step(&candidate.train);
             for width in [0.2, 0.9] {
                 let train = Train { width, ..candidate.train };
-                let cost = self.blurred_cost(&train, tolerance);
+                let cost = self.blurred_cost(&train, step, 1.0);
                 screened.push(Scored { train, cost });
             }
         }
         // Sharpen by degrees, the best of each degree going on: a blurred peak is wide enough to
         // walk on, and the blur must go before peaks can be compared.
         let mut field = distinct(screened, FIELD[0]);
-        for (part, keep) in [1.0, 0.4, 0.15].into_iter().zip(FIELD.into_iter().skip(1)) {
+        for (part, keep) in [1.0, 0.4, 0.15, 0.05].into_iter().zip(FIELD.into_iter().skip(1)) {
             for scored in &mut field {
-                let tolerance = part * 0.5 * self.step(&scored.train);
-                *scored =
-                    self.walk(scored.train, 1, |search, next| search.blurred_cost(next, tolerance));
+                let step = self.step(&scored.train);
+                *scored = self
+                    .walk(scored.train, 1, |search, next| search.blurred_cost(next, step, part));
             }
             field = distinct(field, keep);
         }
-        let refined: Vec<Scored> = field.iter().map(|s| self.refine(s.train, 2, 7)).collect();
-        let refined = distinct(refined, 4);
+        let refined: Vec<Scored> = field.iter().map(|s| self.refine(s.train, 3, 13)).collect();
+        let refined = distinct(refined, 3);
         let mut best: Vec<Scored> = Vec::new();
         for scored in refined {
             let sharp = self.refine(scored.train, 4, 13);
-            best.push(self.simplify(sharp));
+            let sharp = self.refine(canonical(sharp.train), 1, 13);
+            best.push(sharp);
         }
         best.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        for scored in best.iter_mut().take(2) {
+            *scored = self.simplify(*scored);
+        }
+        best.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        if let Some(first) = best.first_mut() {
+            *first = self.settle(*first);
+        }
         best
     }
 
@@ -162,7 +189,7 @@ impl<'a> Search<'a> {
                 let mut base = base_min;
                 let fixed = growth == Growth::Exponential && factor <= 1.0;
                 if fixed {
-                    base = base.max(horizon / 46.0).max(0.3);
+                    base = base.max(0.3);
                 }
                 while base < horizon.min(BASE_MAX).min(cap / 1.02) {
                     let train = Train {
@@ -215,7 +242,7 @@ impl<'a> Search<'a> {
         let wanted = (bracket / (0.4 * train.base).max(0.15)).ceil().clamp(1.0, 12.0);
         let slack = 0.5 * bracket / wanted;
         for index in 0..wanted as usize {
-            let train = Train { onset: slack * 2.0f64.mul_add(index as f64, 1.0), ..train };
+            let train = Train { onset: slack * (2.0 * index as f64 + 1.0), ..train };
             let score = density.score(&train, self.lists, step, slack);
             self.sieved += 1;
             if score <= 0.0 {
@@ -239,17 +266,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A rough deviance of the train with each wave widened by the grid's step.
-    pub(super) fn blurred_cost(&mut self, train: &Train, tolerance: f64) -> f64 {
+    /// A rough deviance of the train with each wave widened by `part` of what the grid's step can be
+    /// wrong.
+    fn blurred_cost(&mut self, train: &Train, step: f64, part: f64) -> f64 {
         if !self.bounded(train) {
             return f64::INFINITY;
         }
         self.evaluations += 1;
-        let slack = 0.05;
-        train.screen_columns(self.window, self.lists, tolerance, slack, &mut self.columns);
+        let slack = 0.05 * part.sqrt();
+        train.screen_columns(self.window, self.lists, [step, part, slack], &mut self.columns);
         // Waves that share intervals take longer to part.
-        let iterations = if self.columns.len() > DENSE { 10 } else { 4 };
-        self.solver.screen(self.window, &self.columns, iterations) + price(train)
+        let iterations = if self.columns.len() > DENSE { 13 } else { 7 };
+        let deviance = self.solver.screen(self.window, &self.columns, iterations);
+        deviance + price(train) + height_price(&self.solver.heights)
     }
 
     /// Pattern search from `train` on the likelihood itself.
@@ -267,7 +296,21 @@ impl<'a> Search<'a> {
         let mut best = Scored { train, cost: cost_of(self, &train) };
         let resolution = self.window.effective_step().clamp(0.05, 2.0);
         let step = 0.4 * self.step(&train);
-        let mut steps = [0.3 * resolution, step, 1.2 * step, step, 0.5, 0.03, 0.05, step, 0.05];
+        let capped = (self.window.horizon - 4.0 * train.base).max(train.cap.min(1e6));
+        let cap_step = (0.25 * train.cap.min(1e6) / capped).clamp(0.002, 0.05);
+        let mut steps = [
+            0.3 * resolution,
+            step,
+            1.2 * step,
+            cap_step,
+            0.5,
+            0.03,
+            0.05,
+            step,
+            0.05,
+            0.05,
+            0.2 * resolution,
+        ];
         for _ in 0..rounds {
             for (direction, step) in steps.iter_mut().enumerate() {
                 let mut improved = false;
@@ -296,52 +339,6 @@ impl<'a> Search<'a> {
         }
         best
     }
-
-    /// Tries the simpler neighbours: a factor from the list, no spread, no latency, no cap.
-    fn simplify(&mut self, start: Scored) -> Scored {
-        let mut best = start;
-        if start.train.growth == Growth::Exponential {
-            for factor in FACTORS {
-                if (factor / start.train.factor).ln().abs() < 0.25 {
-                    // Keep the last wave seen where it is.
-                    let mut train = start.train;
-                    let middle = (self.window.horizon / start.train.base).ln().max(0.5) * 0.5;
-                    train.base *= (start.train.factor / factor)
-                        .powf(middle / start.train.factor.max(1.3).ln().max(0.3));
-                    train.factor = factor;
-                    train.base = train.base.min(train.cap / 1.03);
-                    let refined = self.refine_fixed_factor(train, 3, 12);
-                    if refined.cost < best.cost {
-                        best = refined;
-                    }
-                }
-            }
-        }
-        for change in 0..3 {
-            let mut train = best.train;
-            match change {
-                0 if train.spread > 0.0 => train.spread = 0.0,
-                1 if train.latency > 0.0 => train.latency = 0.0,
-                2 if train.cap.is_finite() => train.cap = f64::INFINITY,
-                _ => continue,
-            }
-            let refined = self.refine_fixed_factor(train, 3, 12);
-            if refined.cost < best.cost {
-                best = refined;
-            }
-        }
-        best
-    }
-
-    fn refine_fixed_factor(&mut self, train: Train, rounds: usize, iterations: usize) -> Scored {
-        let factor = train.factor;
-        let mut scored = self.refine(train, rounds, iterations);
-        if (scored.train.factor - factor).abs() > 1e-9 {
-            scored.train.factor = factor;
-            scored.cost = self.cost(&scored.train, iterations);
-        }
-        scored
-    }
 }
 
 /// The best `keep` that are not next to a better one.
@@ -367,7 +364,7 @@ fn alike(a: &Train, b: &Train) -> bool {
 }
 
 /// The train one step along a direction; none where the direction does not apply.
-fn moved_along(train: &Train, direction: usize, step: f64) -> Option<Train> {
+pub(super) fn moved_along(train: &Train, direction: usize, step: f64) -> Option<Train> {
     let mut next = *train;
     let listed = matches!(train.growth, Growth::List(_));
     match direction {
@@ -381,6 +378,15 @@ fn moved_along(train: &Train, direction: usize, step: f64) -> Option<Train> {
         5 => next.spread = (train.spread + step).max(0.0),
         6 if !listed && train.factor > 1.0 => next.latency = (train.latency + step).max(0.0),
         8 => next.drain = (train.drain + step).max(0.0),
+        // Latency against base, and onset against base, with the first retry left in place.
+        9 if !listed && train.factor > 1.0 => {
+            next.latency = (train.latency + step).max(0.0);
+            next.base -= next.latency - train.latency;
+        }
+        10 if !listed => {
+            next.onset += step;
+            next.base -= step;
+        }
         // A longer base with a smaller factor keeps the later waves in place.
         7 if train.growth == Growth::Exponential && train.factor > 1.0 => {
             next.base *= step.exp();
@@ -391,18 +397,38 @@ fn moved_along(train: &Train, direction: usize, step: f64) -> Option<Train> {
     (next != *train).then_some(next)
 }
 
-/// What a train's parameters cost against its deviance.
+/// What a train's parameters cost against its deviance: the less common, the more.
 fn price(train: &Train) -> f64 {
     let shape = match train.growth {
-        Growth::Exponential => {
-            let listed = FACTORS.iter().any(|factor| (factor - train.factor).abs() < 1e-9);
-            if listed { 0.0 } else { OFF_LIST }
-        }
+        Growth::Exponential => FACTORS
+            .iter()
+            .zip(FACTOR_PRICES)
+            .find(|(factor, _)| (*factor - train.factor).abs() < 1e-9)
+            .map_or(OFF_LIST, |(_, price)| price),
         Growth::Power => OFF_LIST,
         Growth::List(_) => 0.0,
     };
     let cap = if train.cap.is_finite() { PARAMETER } else { 0.0 };
     let spread = if train.spread > 0.0 { PARAMETER } else { 0.0 };
     let drain = if train.drain > 0.0 { 1.0 } else { 0.0 };
-    shape + cap + spread + drain + 4.0 * train.latency
+    let odd = |seconds: f64, price: f64| {
+        let round = !seconds.is_finite() || ROUND.iter().any(|r| (r / seconds - 1.0).abs() < 0.004);
+        if round { 0.0 } else { price }
+    };
+    let odd = odd(train.base, ODD_BASE) + odd(train.cap, ODD_CAP);
+    shape + cap + odd + spread + drain + 4.0 * train.latency
+}
+
+/// What implausible heights cost: a herd loses its clients by and by, and a train that needs a first
+/// wave several times the second has merged waves that it should have kept apart.
+fn height_price(heights: &[f64]) -> f64 {
+    let Some(&first) = heights.first() else { return 0.0 };
+    heights
+        .windows(2)
+        .take_while(|pair| pair[1] > 0.05 * first)
+        .map(|pair| {
+            let drop = ((pair[0] / pair[1]).ln() - GENTLE_DROP).max(0.0);
+            HEIGHT_PRICE * drop * drop
+        })
+        .sum()
 }

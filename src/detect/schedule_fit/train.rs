@@ -6,6 +6,7 @@
 //! the waits of one client are independent, so variances add from wave to wave.
 
 use super::heights::Columns;
+use super::search::CAP_STEP;
 use super::window::Window;
 
 /// Waves that are followed; a train of more has long been named.
@@ -93,25 +94,50 @@ impl Train {
         columns.waves = columns.len();
     }
 
+    /// Builds the columns of the train's envelope: every wave spread evenly to half-way to its
+    /// neighbours, which keeps the heights and takes the gaps away.
+    pub(super) fn envelope_columns(
+        &self,
+        window: &Window,
+        lists: &[Vec<f64>],
+        columns: &mut Columns,
+    ) {
+        columns.clear();
+        let mut starts = Vec::with_capacity(WAVES_MAX);
+        self.waves(window.horizon, lists, |_, start, wait, _| starts.push((start, wait)));
+        let mut low = self.onset;
+        for (wave, &(start, wait)) in starts.iter().enumerate() {
+            let next = starts.get(wave + 1).map_or(start + wait.max(self.base), |next| next.0);
+            let high = 0.5 * (start + next + self.width);
+            if high - low > 1e-3 {
+                push_box(window, low, high, columns);
+                low = high;
+            }
+        }
+        columns.waves = columns.len();
+    }
+
     /// Builds the columns of the screen: each wave a box wide enough for the steps of its grid.
     ///
-    /// `tolerance` is the grid's relative step in time, `slack` its step in the onset.
+    /// The blur is the relative step of the base, the part of it that is left, and the slack of the
+    /// onset in seconds.
     pub(super) fn screen_columns(
         &self,
         window: &Window,
         lists: &[Vec<f64>],
-        tolerance: f64,
-        slack: f64,
+        [step, part, slack]: [f64; 3],
         columns: &mut Columns,
     ) {
         columns.clear();
         let (width, onset) = (self.width, self.onset);
         let mut uncapped = 0.0;
         self.waves(window.horizon, lists, |_, start, wait, sd| {
+            // Only waits that are not capped move with the base, and the others with the cap.
             if wait < self.cap {
                 uncapped = start - onset;
             }
-            let half = (tolerance * uncapped + slack).max(1.7 * sd);
+            let capped = (CAP_STEP * (start - onset - uncapped)).min(0.25 * wait);
+            let half = (part * (0.5 * step * uncapped + capped) + slack).max(1.7 * sd);
             push_box(window, start - half, start + width + half, columns);
         });
         columns.waves = columns.len();
@@ -157,7 +183,7 @@ fn blurred_cdf(x: f64, low: f64, high: f64, sd: f64) -> f64 {
             u
         } else {
             // 0.39894228 = 1 / sqrt(2 pi)
-            u.mul_add(normal_cdf(u), 0.398_942_28 * (-0.5 * u * u).exp())
+            u * normal_cdf(u) + 0.398_942_28 * (-0.5 * u * u).exp()
         }
     };
     (integral((x - low) / sd) - integral((x - high) / sd)) * sd / width
@@ -171,7 +197,7 @@ fn normal_cdf(x: f64) -> f64 {
     if x > 6.0 {
         return 1.0;
     }
-    let t = 1.0 / 0.231_641_9f64.mul_add(x.abs(), 1.0);
+    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
     let poly = t
         * (0.319_381_53
             + t * (-0.356_563_782

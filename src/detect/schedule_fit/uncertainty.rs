@@ -12,7 +12,7 @@ use crate::series::Timestamp;
 /// The 95 % point of chi-squared with one degree of freedom.
 const CHI_SQUARED_95: f64 = 3.84;
 /// Halvings of the walk to the end of an interval.
-const STEPS: usize = 7;
+const STEPS: usize = 5;
 
 /// A parameter with an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Search<'_> {
         let mut ends = [value(train); 2];
         for (end, sign) in [(0, -1.0_f64), (1, 1.0)] {
             let mut last = *train;
-            let mut step = 0.02_f64;
+            let mut step = 0.03_f64;
             for _ in 0..STEPS {
                 let mut next = last;
                 match parameter {
@@ -176,7 +176,7 @@ impl Search<'_> {
         let mut best = train;
         let mut cost = self.cost(&best, 8);
         let mut scale = 1.0_f64;
-        for _ in 0..3 {
+        for _ in 0..2 {
             for direction in 0..4 {
                 for sign in [1.0, -1.0] {
                     let mut next = best;

@@ -17,6 +17,8 @@ const MODEL_ERROR: f64 = 0.08;
 const ERROR_FLOOR_PER_SECOND_MIN: f64 = 0.02;
 /// Intervals in one fit; later ones are left out. At 1 s and 4 targets this is 150 s of storm.
 const INTERVALS_MAX: usize = 600;
+/// How much longer than the storm so far the window is.
+const SILENCE: f64 = 1.6;
 /// Cells of the table from time to interval.
 const CELLS: usize = 256;
 /// Seconds of normal traffic that the background level is worth against what the storm shows.
@@ -76,6 +78,22 @@ impl Window {
             })
             .filter(|row| row.2 > -LEAD_SECONDS)
             .collect();
+        // Silence after the last of it says little that the first minutes of silence have not said.
+        let (rate, factor) = match channel {
+            Channel::Errors => (input.error_floor_rate, input.error_dispersion.clamp(1.0, 4.0)),
+            Channel::Requests => (input.background_rate, input.dispersion.clamp(1.0, 50.0)),
+        };
+        let last = kept
+            .iter()
+            .filter(|(target, from, to, count)| {
+                let index = usize::try_from(*target).unwrap_or(usize::MAX);
+                let mu = rate * input.shares.get(index).copied().unwrap_or(0.0) * (to - from);
+                *count > mu + 4.0 * (factor * mu).sqrt() + 2.0
+            })
+            .map(|row| row.2)
+            .fold(0.0, f64::max);
+        let longest = kept.iter().map(|row| row.2 - row.1).fold(0.0, f64::max);
+        kept.retain(|row| row.2 <= SILENCE * last + 2.0 * longest);
         if kept.len() > INTERVALS_MAX {
             kept.sort_by(|a, b| a.2.total_cmp(&b.2));
             kept.truncate(INTERVALS_MAX);
@@ -134,13 +152,15 @@ impl Window {
     }
 
     /// Deviance of one count against its mean, over the dispersion.
+    #[inline]
     pub(super) fn deviance(&self, count: f64, mu: f64) -> f64 {
-        let tail = (count + self.size) * ((count + self.size) / (mu + self.size)).ln();
+        let tail = (count + self.size) * ((mu + self.size) / (count + self.size)).ln();
         let head = if count > 0.0 { count * (count / mu).ln() } else { 0.0 };
-        2.0 * (head - tail).max(0.0) / self.dispersion
+        2.0 * (head + tail).max(0.0) / self.dispersion
     }
 
     /// Calls `visit(interval, share)` for every interval that overlaps `[low, high]`.
+    #[inline]
     pub(super) fn visit_overlap(&self, low: f64, high: f64, mut visit: impl FnMut(usize)) {
         let cell = ((low - self.cell_start) * self.cells_per_second).max(0.0) as usize;
         if cell >= CELLS {
