@@ -3,8 +3,9 @@
 use super::*;
 use std::collections::HashSet;
 
-/// Fewest schedules promised.
+/// Fewest schedules and presets promised.
 const SCHEDULES_MIN: usize = 230;
+const PRESETS_MIN: usize = 55;
 
 #[test]
 fn every_rule_is_whole_and_its_cases_hold() {
@@ -78,6 +79,7 @@ fn wants(rule: &Rule) -> Vec<&'static str> {
 fn there_are_as_many_as_promised_and_no_two_share_an_id() {
     let rules = Rules::builtin();
     assert!(rules.schedules().len() >= SCHEDULES_MIN, "{} schedules", rules.schedules().len());
+    assert!(rules.presets().len() >= PRESETS_MIN, "{} presets", rules.presets().len());
     let ids: HashSet<&str> = rules.schedules().iter().map(|rule| rule.id.as_str()).collect();
     assert_eq!(ids.len(), rules.schedules().len());
 }
