@@ -4,6 +4,9 @@
 //! disagree with it. The types here are the vocabulary shared by incidents, the store and the API;
 //! none of them is serialisable, each of those has wire types of its own.
 
+pub mod advice;
+pub mod matching;
+
 use crate::detect::Evidence;
 use crate::series::Timestamp;
 

@@ -1,0 +1,143 @@
+//! Which rules are named, and which are told to be alike.
+
+use super::*;
+
+fn fitted(family: ScheduleFamily, waits: &[f64], base: f64, factor: f64) -> Schedule {
+    Schedule {
+        family,
+        base_seconds: base,
+        factor,
+        cap_seconds: None,
+        attempt_latency_seconds: 0.02,
+        waits_seconds: waits.to_vec(),
+        jitter: JitterKind::None,
+        jitter_fraction: 0.01,
+        intervals: vec![
+            ("base_seconds", [base * 0.99, base * 1.01]),
+            ("factor", [factor * 0.99, factor * 1.01]),
+        ],
+    }
+}
+
+fn ids(matches: &[RuleMatch]) -> Vec<&str> {
+    matches.iter().map(|found| found.rule.as_str()).collect()
+}
+
+#[test]
+fn every_timed_rule_without_jitter_finds_itself_and_only_its_ties() {
+    let rules = Rules::builtin();
+    let mut sizes = Vec::new();
+    let mut lost = Vec::new();
+    for rule in rules.schedules() {
+        if !rule.policy.is_timed() || !rule.policy.is_synchronised() {
+            continue;
+        }
+        let waits: Vec<f64> = rule.policy.waits(8).into_iter().filter(|wait| *wait > 0.0).collect();
+        let cap = rule.policy.cap_seconds;
+        let mut schedule = fitted(ScheduleFamily::List, &waits, waits[0], 1.0);
+        schedule.cap_seconds = cap;
+        let matches = match_schedule(&schedule, &Seen::default(), &rules);
+        let Some(own) = matches.iter().find(|found| found.rule == rule.id) else {
+            lost.push(rule.id.clone());
+            continue;
+        };
+        assert!(own.distance <= matches[0].distance + 1e-9, "{} is not among the first", rule.id);
+        let ties = matches.iter().filter(|found| found.distance <= own.distance + TIE).count();
+        sizes.push(matches.len().saturating_sub(ties));
+    }
+    assert!(lost.is_empty(), "not matched by their own waits: {lost:?}");
+    sizes.sort_unstable();
+    assert!(sizes[sizes.len() / 2] <= 2, "median surplus {}", sizes[sizes.len() / 2]);
+}
+
+#[test]
+fn one_two_four_eight_is_a_tie_that_takes_in_the_kernel() {
+    let waits = [1.0, 2.0, 4.0, 8.0];
+    let schedule = fitted(ScheduleFamily::Exponential, &waits, 1.0, 2.0);
+    let rules = Rules::builtin();
+    let matches = match_schedule(&schedule, &Seen::default(), &rules);
+    let found = ids(&matches);
+    for wanted in ["hashicorp-go-retryablehttp", "node-retry", "linux-tcp-syn", "curl-retry"] {
+        assert!(found.contains(&wanted), "{wanted} is missing in {found:?}");
+    }
+    // Gives up after three retries, or two.
+    assert!(!found.contains(&"tanstack-query") && !found.contains(&"terraform-http-backend"));
+    assert!(says(&matches).contains("cannot be told apart from"), "{}", says(&matches));
+}
+
+#[test]
+fn the_cap_tells_apart_what_the_first_waits_do_not() {
+    let waits = [1.0, 2.0, 4.0, 8.0, 10.0, 10.0];
+    let mut schedule = fitted(ScheduleFamily::Capped, &waits, 1.0, 2.0);
+    schedule.cap_seconds = Some(10.0);
+    schedule.intervals.push(("cap_seconds", [9.9, 10.1]));
+    let found = match_schedule(&schedule, &Seen::default(), &Rules::builtin());
+    assert_eq!(ids(&found)[0], "kube-scheduler-backoffq");
+    assert!(!ids(&found).contains(&"linux-tcp-syn"));
+}
+
+#[test]
+fn remote_write_is_named_though_its_short_waits_are_unseen() {
+    let rules = Rules::builtin();
+    // At one second the waits below a second melt into the first wave.
+    let schedule = fitted(ScheduleFamily::Capped, &[0.96, 1.92, 3.84, 5.0, 5.0], 0.96, 2.0);
+    let seen = Seen { resolvable_gap_seconds: 1.0, ..Seen::default() };
+    let found = match_schedule(&schedule, &seen, &rules);
+    assert!(ids(&found).contains(&"prometheus-remote-write"), "{found:?}");
+    // Only the beat at its cap is left.
+    let beat = fitted(ScheduleFamily::Fixed, &[5.0; 6], 5.0, 1.0);
+    let found = match_schedule(&beat, &seen, &rules);
+    let found = ids(&found);
+    assert!(found.contains(&"prometheus-remote-write") && found.contains(&"rabbitmq-java"));
+    assert!(found.contains(&"server-retry-after"));
+    let place = |id: &str| found.iter().position(|other| *other == id);
+    assert!(place("rabbitmq-java") < place("prometheus-remote-write"));
+}
+
+#[test]
+fn jitter_excludes_the_rules_without_and_the_other_way_round() {
+    let rules = Rules::builtin();
+    let mut schedule = fitted(ScheduleFamily::Exponential, &[0.5, 0.75, 1.125, 1.69], 0.5, 1.5);
+    schedule.intervals[0] = ("base_seconds", [0.45, 0.55]);
+    let found = match_schedule(&schedule, &Seen::default(), &rules);
+    assert!(!ids(&found).contains(&"cenkalti-backoff"), "{found:?}");
+    schedule.jitter = JitterKind::Proportional;
+    schedule.jitter_fraction = 0.39;
+    let found = match_schedule(&schedule, &Seen::default(), &rules);
+    assert!(ids(&found).contains(&"cenkalti-backoff"), "{found:?}");
+    assert!(!ids(&found).contains(&"resilience4j-exponential"), "{found:?}");
+}
+
+#[test]
+fn an_attempt_limit_that_was_seen_ranks_its_rule_first() {
+    let schedule = fitted(ScheduleFamily::Exponential, &[1.0, 2.0, 4.0], 1.0, 2.0);
+    let seen = Seen { gave_up_after: Some(3), ..Seen::default() };
+    let found = match_schedule(&schedule, &seen, &Rules::builtin());
+    let place = |id: &str| ids(&found).iter().position(|other| *other == id);
+    assert!(place("tanstack-query") < place("temporal-activity-retry"), "{found:?}");
+    assert!(place("backon") < place("curl-retry"), "{found:?}");
+}
+
+#[test]
+fn typed_waits_find_their_library() {
+    let rules = Rules::builtin();
+    for (waits, wanted) in [
+        (vec![0.3, 0.6, 1.2], "aws-sdk-ruby-legacy"),
+        (vec![0.0, 0.5, 0.5, 1.0, 1.5, 2.5], "fluent-logger-golang"),
+        (vec![10.0, 60.0], "npm-cli-fetch"),
+        (vec![0.1, 0.5, 1.5], "gaxios"),
+        (vec![0.05, 0.06, 0.08, 0.15, 0.28, 0.58], "elasticsearch-bulkprocessor"),
+    ] {
+        let found = match_waits(&waits, &rules);
+        assert_eq!(found.first().map(|f| f.rule.as_str()), Some(wanted), "{waits:?}");
+    }
+    assert!(match_waits(&[0.123, 7.7, 0.4], &rules).is_empty());
+    assert!(match_waits(&[], &rules).is_empty());
+}
+
+#[test]
+fn a_users_rule_is_found_like_any_other() {
+    let own = "id: checkout\nname: Checkout\npolicy: {family: list, waits: [250ms, 700ms, 3s]}\n";
+    let rules = Rules::builtin().with_files([("own.yaml", own)]).unwrap();
+    assert_eq!(ids(&match_waits(&[0.25, 0.7, 3.0], &rules)), ["checkout"]);
+}
