@@ -5,9 +5,13 @@
 //! none of them is serialisable, each of those has wire types of its own.
 
 pub mod advice;
+pub mod decide;
 pub mod matching;
+pub mod sentence;
 
 use crate::detect::Evidence;
+use crate::detect::resolution::Resolution;
+use crate::rules::Rules;
 use crate::series::Timestamp;
 
 /// What kind of trouble an incident is.
@@ -342,3 +346,29 @@ pub enum Ripeness {
     /// No later look could reasonably change it.
     Certain,
 }
+
+/// Completes a finding with what the rules know: the clients that fit, advice, the sentence.
+#[must_use]
+pub fn complete(
+    finding: Finding,
+    dependency: &str,
+    resolution: &Resolution,
+    _rules: &Rules,
+) -> Finding {
+    let Finding::Storm { mut verdict, ripeness } = finding else { return finding };
+    let would_take = resolution.would_take(WAIT_OF_INTEREST_SECONDS);
+    verdict.summary = sentence::summary(&sentence::Facts {
+        dependency,
+        class: verdict.class,
+        impact: &verdict.impact,
+        schedule: verdict.schedule.as_ref(),
+        waves: &verdict.waves,
+        matches: &verdict.matches,
+        would_take: (verdict.class == Class::Inconclusive).then_some(would_take.as_str()),
+        storm_is_certain: verdict.severity > Severity::Info,
+    });
+    Finding::Storm { verdict, ripeness }
+}
+
+/// The wait whose visibility is worth a change of the sampling: the commonest first wait.
+const WAIT_OF_INTEREST_SECONDS: f64 = 1.0;

@@ -2,8 +2,28 @@
 //!
 //! `run`, `backtest`, `analyze`, `demo` and the tests drive this same pass; only the source and the
 //! clock differ. Nothing here waits, reads a clock, or fails on data.
+//!
+//! ```text
+//! push: sample -> observer of its dependency
+//! pass: close intervals -> screen -> (only where it speaks) fits -> decision -> lifecycle
+//! ```
+//!
+//! # Cost
+//!
+//! A pass touches each new interval once: two cumulative sums. The fits run only for dependencies
+//! in which the screen found something, and less often the longer the trouble lasts.
 
-use crate::incident::Incident;
+mod tracked;
+
+use std::sync::Arc;
+
+pub use crate::incident::lifecycle::Reason;
+use crate::incident::{Dependency, DependencyKey, Incident};
+use crate::rules::Rules;
+use crate::series::table::{LabelBuffer, SeriesEntry, SeriesTable};
+use crate::series::{Labels, Role, Sample, Timestamp};
+
+use tracked::Tracked;
 
 /// One watch in its running form: which labels make a dependency, and which name the caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,13 +57,172 @@ pub enum Trust {
     Missing,
 }
 
-pub use crate::incident::lifecycle::Reason;
-
 /// One change of one incident.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// Why.
     pub reason: Reason,
-    /// The incident as it is now.
+    /// The incident as it is now; as it was, when it was withdrawn.
     pub incident: Incident,
+}
+
+/// What the pass can be told besides its watches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// How much history a baseline is learned from, seconds.
+    pub baseline_seconds: f64,
+    /// How late a sample may become visible; newer intervals are left for the next pass.
+    pub visibility_seconds: f64,
+    /// Resolved incidents kept in memory, for each dependency.
+    pub resolved_kept: usize,
+}
+
+/// An hour: long enough for the dispersion of long sums, short enough to follow the day.
+const BASELINE_SECONDS: f64 = 3600.0;
+/// The last storms of a dependency are what people ask for; older ones are in the store.
+const RESOLVED_KEPT: usize = 50;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            baseline_seconds: BASELINE_SECONDS,
+            visibility_seconds: 0.0,
+            resolved_kept: RESOLVED_KEPT,
+        }
+    }
+}
+
+/// Everything squall knows between two polls.
+#[derive(Debug)]
+pub struct Pipeline {
+    config: Config,
+    rules: Arc<Rules>,
+    watches: Vec<Watch>,
+    tables: Vec<SeriesTable>,
+    // By watch, then by the number its table gave the dependency.
+    tracked: Vec<Vec<Tracked>>,
+    // Open incidents of an earlier run whose dependency has not been seen yet.
+    waiting: Vec<Incident>,
+    buffer: LabelBuffer,
+}
+
+impl Pipeline {
+    /// A pipeline that has seen nothing.
+    #[must_use]
+    pub fn new(config: Config, watches: Vec<Watch>, rules: Arc<Rules>) -> Self {
+        let tables = watches.iter().map(|watch| SeriesTable::new(&watch.by, &watch.client)).collect();
+        let tracked = watches.iter().map(|_| Vec::new()).collect();
+        Self {
+            config,
+            rules,
+            watches,
+            tables,
+            tracked,
+            waiting: Vec::new(),
+            buffer: LabelBuffer::default(),
+        }
+    }
+
+    /// The number of a label set in a role of a watch; decoders ask once a series and answer.
+    pub fn intern(&mut self, watch: WatchId, role: Role, labels: &mut LabelBuffer) -> SeriesEntry {
+        let entry = self.tables[watch.0].intern(role, labels);
+        self.track(watch, entry);
+        entry
+    }
+
+    /// Takes one sample of an interned series. Ascending in time per series; any order of series.
+    pub fn push_entry(&mut self, watch: WatchId, entry: SeriesEntry, sample: Sample) {
+        self.tracked[watch.0][entry.dependency.0 as usize].push(entry, sample);
+    }
+
+    /// Takes one sample by its labels.
+    pub fn push(&mut self, watch: WatchId, role: Role, labels: &Labels, sample: Sample) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        for (name, value) in labels.iter() {
+            buffer.push(name, value);
+        }
+        let entry = self.intern(watch, role, &mut buffer);
+        self.buffer = buffer;
+        self.push_entry(watch, entry, sample);
+    }
+
+    fn track(&mut self, watch: WatchId, entry: SeriesEntry) {
+        let tracked = &mut self.tracked[watch.0];
+        while tracked.len() <= entry.dependency.0 as usize {
+            let number = crate::series::table::DependencyId(
+                u32::try_from(tracked.len()).expect("fewer dependencies than series"),
+            );
+            let key = DependencyKey {
+                source: self.watches[watch.0].source.clone(),
+                watch: self.watches[watch.0].name.clone(),
+                labels: self.tables[watch.0].dependency_labels(number).clone(),
+            };
+            let mut new = Tracked::new(key, self.watches[watch.0].has_errors);
+            if let Some(at) = self.waiting.iter().position(|open| same(&open.dependency, new.key())) {
+                new.take_up(self.waiting.remove(at));
+            }
+            tracked.push(new);
+        }
+    }
+
+    /// One poll: closes the intervals seen by `now` and says what changed. `trust` holds one entry
+    /// for each watch.
+    pub fn pass(&mut self, now: Timestamp, trust: &[Trust]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (watch, tracked) in self.tracked.iter_mut().enumerate() {
+            let trust = trust.get(watch).copied().unwrap_or(Trust::Missing);
+            for dependency in tracked {
+                dependency.pass(now, trust, &self.config, &self.rules, &mut changes);
+            }
+        }
+        changes
+    }
+
+    /// Ends the replay of a finite input: storms still open are decided on all that was seen, and
+    /// stay open.
+    pub fn finish(&mut self, now: Timestamp) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for dependency in self.tracked.iter_mut().flatten() {
+            dependency.finish(now, &self.config, &self.rules, &mut changes);
+        }
+        changes
+    }
+
+    /// Open incidents and the last resolved ones, in the order of watches and dependencies.
+    pub fn incidents(&self) -> impl Iterator<Item = &Incident> {
+        self.tracked.iter().flatten().flat_map(Tracked::incidents)
+    }
+
+    /// What is watched, and how well it can be seen.
+    #[must_use]
+    pub fn dependencies(&self, now: Timestamp) -> Vec<Dependency> {
+        self.tracked.iter().flatten().map(|tracked| tracked.describe(now)).collect()
+    }
+
+    /// Takes up incidents that were open when the daemon last stopped.
+    pub fn take_up(&mut self, open: Vec<Incident>) {
+        for incident in open {
+            let found = self
+                .tracked
+                .iter_mut()
+                .flatten()
+                .find(|tracked| same(tracked.key(), &incident.dependency));
+            match found {
+                Some(tracked) => tracked.take_up(incident),
+                None => self.waiting.push(incident),
+            }
+        }
+    }
+
+    /// The watches, in the order of their numbers.
+    #[must_use]
+    pub fn watches(&self) -> &[Watch] {
+        &self.watches
+    }
+}
+
+/// The same dependency, whatever the source is called now.
+fn same(a: &DependencyKey, b: &DependencyKey) -> bool {
+    a.watch == b.watch && a.labels == b.labels
 }

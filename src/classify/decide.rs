@@ -1,0 +1,555 @@
+//! The decision: which class the evidence of one look amounts to, and how sure that is.
+//!
+//! Transparent on purpose: a handful of rules over named statistics, in the order a person would
+//! ask. Did anything fail? Did more arrive than is wanted? Do the counts follow a schedule, a
+//! jittered decay, or a level, better than anything else, and well? And if none can be told, could
+//! this sampling have told?
+//!
+//! Each family of the schedule fit must *fit* and win by a margin; where it only wins, or where the
+//! sampling could not have shown the waves, the answer is that the kind is open.
+
+use crate::classify::{
+    Class, Finding, Impact, JitterKind, Observation, ObservationKind, Ripeness, Schedule,
+    ScheduleFamily, Severity, Verdict, Wave,
+};
+use crate::detect::baseline::Baseline;
+use crate::detect::flood::Load;
+use crate::detect::resolution::Resolution;
+use crate::detect::schedule_fit::{Channel, Family, FitReport, Waits};
+use crate::detect::{Evidence, Test};
+use crate::series::Timestamp;
+
+/// Failures above their floor under which nothing failed.
+const FAILURES_MIN: f64 = 8.0;
+/// Failures over the floor's standard deviation under which nothing failed.
+const FAILURES_SDS: f64 = 5.0;
+/// Excess over its standard deviation that shows more attempts than are wanted.
+const EXCESS_SDS: f64 = 4.0;
+/// Attempts per request wanted that show retries, once the excess is significant.
+const AMPLIFICATION_MIN: f64 = 1.15;
+/// Margin of the score by which a family wins: twice a log-likelihood ratio, so e^6 to one.
+const GAIN_CLEAR: f64 = 12.0;
+/// Margin past which no later look changes the family.
+const GAIN_CERTAIN: f64 = 60.0;
+/// Deviance per interval up to which a family fits.
+const GOODNESS_FITS: f64 = 2.5;
+/// Waves that must stand apart before a schedule is named.
+const WAVES_MIN: usize = 2;
+/// Waves that must stand apart before the schedule is certain.
+const WAVES_CERTAIN: usize = 4;
+/// Spread of a wave over the gap to the next under which the herd stays a herd.
+const SPREAD_HERD: f64 = 0.16;
+/// Spread over which no waves are left.
+const SPREAD_WAVES: f64 = 0.4;
+/// Coarsest resolvable gap, seconds, at which the absence of waves is evidence of a flood: no
+/// schedule worth the name waits less.
+const FLOOD_GAP_SECONDS: f64 = 2.5;
+/// Shortest activity of a flood, seconds.
+const FLOOD_SECONDS_MIN: f64 = 25.0;
+/// Activity of a flood in scrape cycles.
+const FLOOD_CYCLES_MIN: f64 = 2.5;
+/// Excess over its standard deviation past which a storm is certain.
+const STORM_SDS: f64 = 8.0;
+/// Amplification past which a storm is certain.
+const STORM_AMPLIFICATION: f64 = 1.5;
+/// Activity after which a storm of open kind pages, in scrape cycles and in seconds.
+const STORM_CYCLES: f64 = 3.0;
+const STORM_SECONDS: f64 = 30.0;
+/// Goodput over the baseline past which the clients want more than usual.
+const SURGE_GOODPUT: f64 = 1.5;
+/// Excess before the first failure, in standard deviations, that says the rise came first.
+const SURGE_LEAD_SDS: f64 = 6.0;
+
+/// Everything one look has to go by.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The dependency's name.
+    pub dependency: &'a str,
+    /// Whether errors are counted at all.
+    pub with_errors: bool,
+    /// Normal traffic.
+    pub baseline: &'a Baseline,
+    /// How finely it is sampled.
+    pub resolution: &'a Resolution,
+    /// The bracket of the first failure.
+    pub onset: [Timestamp; 2],
+    /// Load since then.
+    pub load: &'a Load,
+    /// Excess in the minutes before the first failure, in standard deviations.
+    pub lead_sds: f64,
+    /// The schedule fit, where there was enough for one.
+    pub fit: Option<&'a FitReport>,
+    /// The end of the newest interval.
+    pub seen_until: Timestamp,
+}
+
+impl Scene<'_> {
+    fn elapsed(&self) -> f64 {
+        self.seen_until.seconds_since(self.onset[1])
+    }
+
+    fn quiet_seconds(&self) -> f64 {
+        self.seen_until.seconds_since(self.load.active_until)
+    }
+
+    /// Whether anything failed beyond the usual.
+    fn failing(&self) -> bool {
+        let noise = (self.baseline.error_dispersion * self.load.error_floor.max(1.0)).sqrt();
+        self.with_errors
+            && self.load.failures() >= FAILURES_MIN.max(FAILURES_SDS * noise)
+    }
+
+    /// Whether more arrived than is wanted.
+    fn excess(&self) -> bool {
+        self.load.excess_sds() >= EXCESS_SDS && self.load.amplification >= AMPLIFICATION_MIN
+    }
+
+    /// Whether load is held up by retries for certain.
+    fn storm_is_certain(&self) -> bool {
+        self.failing()
+            && self.load.excess_sds() >= STORM_SDS
+            && self.load.amplification >= STORM_AMPLIFICATION
+    }
+}
+
+/// What the counts amount to.
+struct Reading {
+    class: Class,
+    ripeness: Ripeness,
+    score: f64,
+}
+
+/// Decides one look.
+#[must_use]
+pub fn decide(scene: &Scene<'_>) -> Finding {
+    let train = train_reading(scene);
+    if !scene.failing() {
+        return without_failures(scene, train);
+    }
+    if scene.lead_sds > SURGE_LEAD_SDS && scene.load.goodput_ratio > SURGE_GOODPUT {
+        return ruled(scene, ObservationKind::OrganicSurge);
+    }
+    // Waves of failures on a schedule are retries, whatever the sum of requests says.
+    let waves = train.as_ref().is_some_and(|reading| {
+        reading.class == Class::BackoffWithoutJitter && reading.ripeness >= Ripeness::Clear
+    });
+    if !scene.excess() && !waves {
+        let cycles = scene.elapsed() / scene.resolution.scrape_seconds;
+        return if cycles < 2.0 {
+            Finding::Undecided
+        } else {
+            ruled(scene, ObservationKind::OutageWithoutRetries)
+        };
+    }
+    let reading = flood_reading(scene)
+        .filter(|flood| train.as_ref().is_none_or(|train| train.score < flood.score))
+        .or(train)
+        .unwrap_or_else(|| open_reading(scene));
+    Finding::Storm { ripeness: reading.ripeness, verdict: Box::new(verdict(scene, &reading)) }
+}
+
+/// What the schedule fit says, where it says anything.
+fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
+    let fit = scene.fit?;
+    let winner = fit.families.first()?;
+    let goodness = winner.deviance / count(fit.intervals.max(1));
+    if goodness > GOODNESS_FITS {
+        return None;
+    }
+    let lockstep = &fit.lockstep;
+    if winner.family.is_lockstep() {
+        if fit.gain < GAIN_CLEAR || lockstep.waves_resolved < WAVES_MIN {
+            return None;
+        }
+        let class = if lockstep.spread < SPREAD_HERD {
+            Class::BackoffWithoutJitter
+        } else if lockstep.spread < SPREAD_WAVES {
+            Class::PartialJitter
+        } else {
+            Class::JitteredBackoff
+        };
+        let margin = if class == Class::BackoffWithoutJitter {
+            fit.gain.min(fit.gain_over_equal)
+        } else {
+            fit.gain
+        };
+        if margin < GAIN_CLEAR {
+            return None;
+        }
+        let ripeness = if margin > GAIN_CERTAIN && lockstep.waves_resolved >= WAVES_CERTAIN {
+            Ripeness::Certain
+        } else {
+            Ripeness::Clear
+        };
+        return Some(Reading { class, ripeness, score: margin });
+    }
+    let runner_up = |accept: &dyn Fn(Family) -> bool| {
+        fit.families
+            .iter()
+            .filter(|other| !accept(other.family))
+            .map(|other| other.score)
+            .fold(f64::INFINITY, f64::min)
+            - winner.score
+    };
+    let (class, margin) = match winner.family {
+        Family::Equal => (Class::PartialJitter, runner_up(&|family| family == Family::Equal)),
+        Family::Full | Family::Decorrelated | Family::Smooth => (
+            Class::JitteredBackoff,
+            runner_up(&|family| {
+                matches!(family, Family::Full | Family::Decorrelated | Family::Smooth)
+            }),
+        ),
+        _ => return None,
+    };
+    if margin < GAIN_CLEAR {
+        return None;
+    }
+    let ripeness =
+        if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
+    Some(Reading { class, ripeness, score: margin })
+}
+
+/// Load held up with no schedule in it, where a schedule would have been seen.
+fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
+    let load = scene.load;
+    let long_enough = load.active_seconds
+        >= FLOOD_SECONDS_MIN.max(FLOOD_CYCLES_MIN * scene.resolution.scrape_seconds);
+    let visible = scene.resolution.gap_seconds <= FLOOD_GAP_SECONDS;
+    if !(long_enough && visible && scene.storm_is_certain()) {
+        return None;
+    }
+    if let Some(fit) = scene.fit {
+        let lockstep_fits = fit.winner().is_lockstep() && fit.goodness < GOODNESS_FITS;
+        if lockstep_fits && fit.gain > GAIN_CLEAR {
+            return None;
+        }
+    }
+    // Held up, not decaying: the second half of the activity carries its part of the load.
+    let held = held_share(scene);
+    if held < 0.3 {
+        return None;
+    }
+    Some(Reading {
+        class: Class::RetryStormWithoutBackoff,
+        ripeness: if load.active_seconds > 2.0 * FLOOD_SECONDS_MIN {
+            Ripeness::Certain
+        } else {
+            Ripeness::Clear
+        },
+        score: GAIN_CERTAIN * held,
+    })
+}
+
+/// Share of the excess that stands in the later half of the activity; a half for a plateau.
+fn held_share(scene: &Scene<'_>) -> f64 {
+    let load = scene.load;
+    let middle = scene.onset[0].plus_seconds(load.active_seconds / 2.0);
+    let excess = |late: bool| -> f64 {
+        load.bins
+            .iter()
+            .filter(|bin| bin.to <= load.active_until && (bin.from >= middle) == late)
+            .map(|bin| (bin.rate - scene.baseline.rate).max(0.0) * bin.to.seconds_since(bin.from))
+            .sum()
+    };
+    let (early, late) = (excess(false), excess(true));
+    if early + late > 0.0 { late / (early + late) } else { 0.0 }
+}
+
+/// Retries are there, and their kind is open.
+fn open_reading(scene: &Scene<'_>) -> Reading {
+    let long = scene.load.active_seconds
+        >= (STORM_CYCLES * scene.resolution.scrape_seconds).max(STORM_SECONDS);
+    let over = scene.quiet_seconds() > 2.0 * scene.resolution.scrape_seconds;
+    Reading {
+        class: Class::Inconclusive,
+        ripeness: if (scene.storm_is_certain() && long) || over {
+            Ripeness::Clear
+        } else {
+            Ripeness::Early
+        },
+        score: 0.0,
+    }
+}
+
+/// Nothing failed, or failures are not counted: only a train on a schedule can be told, at a
+/// stricter level.
+fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
+    let strict = train.filter(|reading| {
+        reading.class == Class::BackoffWithoutJitter
+            && reading.ripeness == Ripeness::Certain
+            && !scene.with_errors
+    });
+    if let Some(reading) = strict {
+        return Finding::Storm {
+            ripeness: Ripeness::Clear,
+            verdict: Box::new(verdict(scene, &reading)),
+        };
+    }
+    if scene.elapsed() < 2.0 * scene.resolution.scrape_seconds {
+        return Finding::Undecided;
+    }
+    ruled(scene, ObservationKind::OrganicSurge)
+}
+
+fn ruled(scene: &Scene<'_>, kind: ObservationKind) -> Finding {
+    use crate::classify::sentence::{number, percent};
+    let load = scene.load;
+    let says = match kind {
+        ObservationKind::OutageWithoutRetries => format!(
+            "{} failed and no more arrived than usual ({} requests against {} expected): these \
+             clients do not retry",
+            percent(load.error_ratio),
+            number(load.requests),
+            number(load.expected)
+        ),
+        ObservationKind::OrganicSurge if scene.with_errors => format!(
+            "load rose to {}/s against {}/s before and was served ({} failed, {} is usual)",
+            number(load.peak_rate),
+            number(scene.baseline.rate),
+            percent(load.errors / load.requests.max(1.0)),
+            percent(scene.baseline.error_ratio)
+        ),
+        _ => format!(
+            "load rose to {}/s against {}/s before with no schedule in it; without an error \
+             selector a flood cannot be told from a surge",
+            number(load.peak_rate),
+            number(scene.baseline.rate)
+        ),
+    };
+    Finding::Ruled(Observation {
+        kind,
+        from: scene.onset[0],
+        to: load.active_until.max(scene.onset[1]),
+        says,
+    })
+}
+
+fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
+    let load = scene.load;
+    let train = matches!(reading.class, Class::BackoffWithoutJitter | Class::PartialJitter)
+        .then_some(scene.fit)
+        .flatten();
+    let schedule = train.map(schedule_of);
+    let waves: Vec<Wave> = train.map_or_else(Vec::new, |fit| {
+        fit.lockstep
+            .waves
+            .iter()
+            .map(|wave| Wave { expected_at: wave.at, requests: wave.size })
+            .collect()
+    });
+    let started_at = train.map_or_else(
+        || midpoint(scene.onset),
+        |fit| fit.lockstep.onset.clamp(scene.onset[0], scene.onset[1]),
+    );
+    let impact = Impact {
+        baseline_rate: scene.baseline.rate,
+        peak_rate: load.peak_rate.max(scene.baseline.rate),
+        amplification: load.amplification,
+        error_ratio: load.error_ratio,
+        excess_requests: load.excess.max(0.0),
+        herd_size: waves.iter().map(|wave| wave.requests).fold(0.0, f64::max),
+        trigger_ended_at: load.trigger_ended_at,
+        outlived_trigger_seconds: load
+            .trigger_ended_at
+            .map_or(0.0, |end| load.active_until.seconds_since(end).max(0.0)),
+    };
+    let certain = scene.storm_is_certain();
+    let severity = match reading.class {
+        Class::BackoffWithoutJitter | Class::RetryStormWithoutBackoff => Severity::Critical,
+        Class::PartialJitter => Severity::Warning,
+        Class::JitteredBackoff => Severity::Info,
+        Class::Inconclusive => {
+            let long = load.active_seconds
+                >= (STORM_CYCLES * scene.resolution.scrape_seconds).max(STORM_SECONDS);
+            if certain && long { Severity::Warning } else { Severity::Info }
+        }
+    };
+    Verdict {
+        class: reading.class,
+        severity,
+        started_at,
+        confidence: confidence(reading),
+        summary: String::new(),
+        next_wave_at: train.and_then(|fit| fit.lockstep.next_wave_at),
+        schedule,
+        waves,
+        impact,
+        evidence: evidence(scene, reading),
+        matches: Vec::new(),
+        advice: Vec::new(),
+    }
+}
+
+fn midpoint([low, high]: [Timestamp; 2]) -> Timestamp {
+    low.plus_seconds(high.seconds_since(low) / 2.0)
+}
+
+fn schedule_of(fit: &FitReport) -> Schedule {
+    let lockstep = &fit.lockstep;
+    let (family, base, factor, cap) = match lockstep.waits {
+        Waits::Exponential { base_seconds, factor, cap_seconds } => {
+            let family = if (factor - 1.0).abs() < 0.02 {
+                ScheduleFamily::Fixed
+            } else if cap_seconds.is_some() {
+                ScheduleFamily::Capped
+            } else {
+                ScheduleFamily::Exponential
+            };
+            (family, base_seconds, factor, cap_seconds)
+        }
+        Waits::Polynomial { base_seconds, power } => {
+            (ScheduleFamily::Polynomial, base_seconds, power, None)
+        }
+        Waits::List(_) => (
+            ScheduleFamily::List,
+            lockstep.waves.iter().find(|wave| wave.retry == 1).map_or(0.0, |w| w.wait_seconds),
+            1.0,
+            None,
+        ),
+    };
+    let mut intervals = vec![
+        ("base_seconds", lockstep.base_interval),
+        ("factor", lockstep.factor_interval),
+        ("jitter_fraction", lockstep.spread_interval),
+    ];
+    if let Some(interval) = lockstep.cap_interval {
+        intervals.push(("cap_seconds", interval));
+    }
+    let jitter = match fit.winner() {
+        Family::Equal => JitterKind::Equal,
+        _ if lockstep.spread < 0.03 => JitterKind::None,
+        _ => JitterKind::Proportional,
+    };
+    Schedule {
+        family,
+        base_seconds: base,
+        factor,
+        cap_seconds: cap,
+        attempt_latency_seconds: lockstep.latency_seconds,
+        waits_seconds: lockstep
+            .waves
+            .iter()
+            .filter(|wave| wave.retry > 0)
+            .map(|wave| wave.wait_seconds)
+            .collect(),
+        jitter,
+        jitter_fraction: lockstep.spread,
+        intervals,
+    }
+}
+
+/// A first mapping of the margin to the probability that the class is right.
+fn confidence(reading: &Reading) -> f64 {
+    match reading.class {
+        Class::Inconclusive => 0.5,
+        _ => 1.0 - 0.5 * (-reading.score / 30.0).exp(),
+    }
+}
+
+fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
+    use crate::classify::sentence::{number, percent, seconds};
+    let load = scene.load;
+    let mut all = Vec::new();
+    if scene.with_errors {
+        all.push(Evidence {
+            test: Test::ErrorOnset,
+            statistic: load.failures(),
+            p_value: None,
+            supports: scene.failing(),
+            says: format!(
+                "{} requests failed since the onset, {} more than normal traffic would ({} of all \
+                 while trouble was active)",
+                number(load.errors),
+                number(load.failures()),
+                percent(load.error_ratio)
+            ),
+        });
+    }
+    all.push(Evidence {
+        test: Test::LevelShift,
+        statistic: load.excess_sds(),
+        p_value: None,
+        supports: load.excess_sds() >= EXCESS_SDS,
+        says: format!(
+            "{} requests above the baseline over {}, {:.1} standard deviations",
+            number(load.excess),
+            seconds(load.active_seconds),
+            load.excess_sds()
+        ),
+    });
+    all.push(Evidence {
+        test: Test::Amplification,
+        statistic: load.amplification,
+        p_value: None,
+        supports: load.amplification >= AMPLIFICATION_MIN,
+        says: format!("{:.2} attempts for each request wanted", load.amplification),
+    });
+    if let Some(fit) = scene.fit {
+        let channel = match fit.channel {
+            Channel::Errors => "failures",
+            Channel::Requests => "requests",
+        };
+        let wins = fit.winner().is_lockstep();
+        all.push(Evidence {
+            test: Test::ScheduleFit,
+            statistic: fit.gain,
+            p_value: None,
+            supports: wins == (reading.class == Class::BackoffWithoutJitter),
+            says: format!(
+                "waves in step explain the {channel} of {} intervals {} the best other account \
+                 ({}; deviance per interval {:.2}, score margin {:.0})",
+                fit.intervals,
+                if wins { "better than" } else { "no better than" },
+                fit.families
+                    .iter()
+                    .find(|other| !other.family.is_lockstep())
+                    .map_or("none", |other| other.family.as_str()),
+                fit.goodness,
+                fit.gain
+            ),
+        });
+        all.push(Evidence {
+            test: Test::Jitter,
+            statistic: fit.lockstep.spread,
+            p_value: None,
+            supports: (fit.lockstep.spread < SPREAD_HERD)
+                == (reading.class == Class::BackoffWithoutJitter),
+            says: format!(
+                "the waves spread over {} of the gap between them (95 %: {} to {})",
+                percent(fit.lockstep.spread),
+                percent(fit.lockstep.spread_interval[0]),
+                percent(fit.lockstep.spread_interval[1])
+            ),
+        });
+    }
+    if let Some(end) = load.trigger_ended_at {
+        all.push(Evidence {
+            test: Test::OutlivedTrigger,
+            statistic: load.active_until.seconds_since(end),
+            p_value: None,
+            supports: reading.class == Class::RetryStormWithoutBackoff,
+            says: format!(
+                "goodput came back, and the load stayed up for {} after it",
+                seconds(load.active_until.seconds_since(end))
+            ),
+        });
+    }
+    all.push(Evidence {
+        test: Test::Resolution,
+        statistic: scene.resolution.gap_seconds,
+        p_value: None,
+        supports: reading.class != Class::Inconclusive,
+        says: format!(
+            "{} targets at {} scrapes tell waves apart that are {} or more from each other",
+            scene.resolution.targets,
+            seconds(scene.resolution.scrape_seconds),
+            seconds(scene.resolution.gap_seconds)
+        ),
+    });
+    all
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}

@@ -1,0 +1,467 @@
+//! One dependency between two polls: its observer, its history, its episode.
+
+use std::collections::VecDeque;
+
+use sha2::{Digest, Sha256};
+
+use super::{Change, Config, Trust};
+use crate::classify::decide::{Scene, decide};
+use crate::classify::{Finding, Observation, ObservationKind, complete};
+use crate::detect::baseline::{Baseline, INTERVALS_MIN};
+use crate::detect::onset::{self, Alarm, Screen};
+use crate::detect::resolution::Resolution;
+use crate::detect::schedule_fit::{self, FitInput};
+use crate::detect::flood;
+use crate::incident::lifecycle::{Context, Episode};
+use crate::incident::{Dependency, DependencyKey, Incident, IncidentId, State, Visibility};
+use crate::rules::Rules;
+use crate::series::observer::Observer;
+use crate::series::table::SeriesEntry;
+use crate::series::{Interval, Sample, Timestamp};
+
+/// History kept, seconds: the baseline's and a long storm's.
+const HISTORY_SECONDS: f64 = 7200.0;
+/// Most intervals kept of one dependency.
+const HISTORY_INTERVALS: usize = 40_000;
+/// Scrape cycles between two lessons of the baseline.
+const RELEARN_CYCLES: f64 = 20.0;
+/// Shortest time between two lessons, seconds.
+const RELEARN_SECONDS_MIN: f64 = 60.0;
+/// Scrape cycles next to now that a lesson leaves out: trouble there may not have alarmed yet.
+const LESSON_GUARD_CYCLES: f64 = 3.0;
+/// Scrape cycles a first lesson takes.
+const LEARNING_CYCLES: f64 = 8.0;
+/// Growth of the time between two looks at one episode.
+const LOOK_GROWTH: f64 = 0.04;
+/// Seconds a suspicion without any incident is held before the new level is taken as normal.
+const SUSPICION_SECONDS_MAX: f64 = 900.0;
+/// Quiet scrape cycles after which a suspicion is dropped.
+const SUSPICION_QUIET_CYCLES: f64 = 4.0;
+/// Most observations kept.
+const OBSERVATIONS_MAX: usize = 20;
+/// Most spans of past trouble that lessons leave out.
+const EXCLUDED_MAX: usize = 64;
+/// Scrape cycles before the first failure in which a rise would have come first.
+const LEAD_CYCLES: f64 = 8.0;
+/// Scrape cycles without a sample after which a dependency is stale.
+const STALE_CYCLES: f64 = 5.0;
+
+/// Trouble that the screen reported and no incident has claimed yet.
+#[derive(Debug, Clone)]
+struct Suspicion {
+    alarm: Alarm,
+    quiet_until: Timestamp,
+    since: Timestamp,
+    episode: Episode,
+    next_look: Timestamp,
+    // What ruled a storm out at the last look.
+    ruled: Option<Observation>,
+}
+
+/// One dependency.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    key: DependencyKey,
+    name: String,
+    with_errors: bool,
+    observer: Observer,
+    history: VecDeque<Interval>,
+    targets: usize,
+    screen: Screen,
+    baseline: Option<Baseline>,
+    resolution: Option<Resolution>,
+    learned_at: Timestamp,
+    excluded: VecDeque<[Timestamp; 2]>,
+    suspicion: Option<Suspicion>,
+    taken_up: Option<Incident>,
+    resolved: VecDeque<Incident>,
+    observations: VecDeque<Observation>,
+    seen_until: Option<Timestamp>,
+}
+
+impl Tracked {
+    pub(super) fn new(key: DependencyKey, with_errors: bool) -> Self {
+        Self {
+            name: key.name(),
+            key,
+            with_errors,
+            observer: Observer::default(),
+            history: VecDeque::new(),
+            targets: 0,
+            screen: Screen::default(),
+            baseline: None,
+            resolution: None,
+            learned_at: Timestamp::default(),
+            excluded: VecDeque::new(),
+            suspicion: None,
+            taken_up: None,
+            resolved: VecDeque::new(),
+            observations: VecDeque::new(),
+            seen_until: None,
+        }
+    }
+
+    pub(super) const fn key(&self) -> &DependencyKey {
+        &self.key
+    }
+
+    pub(super) fn push(&mut self, entry: SeriesEntry, sample: Sample) {
+        self.observer.push(entry.role, entry.target, entry.series, sample);
+    }
+
+    pub(super) fn take_up(&mut self, incident: Incident) {
+        self.taken_up = Some(incident);
+    }
+
+    pub(super) fn incidents(&self) -> impl Iterator<Item = &Incident> {
+        let open = self.suspicion.as_ref().and_then(|s| s.episode.incident.as_ref());
+        self.resolved.iter().chain(self.taken_up.iter()).chain(open)
+    }
+
+    /// One poll of this dependency.
+    pub(super) fn pass(
+        &mut self,
+        now: Timestamp,
+        trust: Trust,
+        config: &Config,
+        rules: &Rules,
+        changes: &mut Vec<Change>,
+    ) {
+        if trust == Trust::Missing {
+            return;
+        }
+        let watermark = now.plus_seconds(-config.visibility_seconds);
+        let closed = self.observer.close(watermark);
+        let mut alarm = None;
+        for interval in closed.requests {
+            self.targets = self.targets.max(interval.target.0 as usize + 1);
+            self.seen_until = self.seen_until.max(Some(interval.to));
+            if let Some(baseline) = &self.baseline {
+                alarm = self.screen.push(&interval, baseline).or(alarm);
+            }
+            self.history.push_back(interval);
+        }
+        self.forget();
+        if trust == Trust::Partial {
+            return;
+        }
+        self.learn(config);
+        if let Some(alarm) = alarm {
+            self.suspect(alarm, now);
+        }
+        self.look(now, rules, changes);
+        self.expire_taken_up(now, changes);
+    }
+
+    /// The last look of a replay, at everything that was seen.
+    pub(super) fn finish(
+        &mut self,
+        now: Timestamp,
+        config: &Config,
+        rules: &Rules,
+        changes: &mut Vec<Change>,
+    ) {
+        if let Some(suspicion) = &mut self.suspicion {
+            suspicion.next_look = now;
+        }
+        self.pass(now, Trust::Whole, config, rules, changes);
+    }
+
+    /// How well this dependency is seen.
+    pub(super) fn describe(&self, now: Timestamp) -> Dependency {
+        let scrape = self.resolution.map_or(0.0, |resolution| resolution.scrape_seconds);
+        let stale = self.seen_until.is_none_or(|seen| {
+            scrape > 0.0 && now.seconds_since(seen) > STALE_CYCLES * scrape.max(1.0) + 60.0
+        });
+        let state = match &self.resolution {
+            None if stale && self.seen_until.is_some() => Visibility::Stale,
+            None => Visibility::Learning,
+            Some(_) if stale => Visibility::Stale,
+            Some(resolution) if resolution.is_blind() => Visibility::Blind,
+            Some(_) => Visibility::Watched,
+        };
+        Dependency {
+            key: self.key.clone(),
+            state,
+            targets: self.resolution.map_or(self.targets, |resolution| resolution.targets),
+            scrape_interval_seconds: scrape,
+            effective_step_seconds: self.resolution.map_or(0.0, |r| r.step_seconds),
+            resolvable_gap_seconds: self.resolution.map_or(0.0, |r| r.gap_seconds),
+            baseline_rate: self.baseline.as_ref().map_or(0.0, |baseline| baseline.rate),
+            dispersion: self.baseline.as_ref().map_or(1.0, |baseline| baseline.dispersion),
+            last_sample_at: self.seen_until,
+            observations: self.observations.iter().cloned().collect(),
+        }
+    }
+
+    /// Drops history past its bounds.
+    fn forget(&mut self) {
+        let Some(seen) = self.seen_until else { return };
+        let oldest = seen.plus_seconds(-HISTORY_SECONDS);
+        while self.history.front().is_some_and(|interval| interval.to < oldest)
+            || self.history.len() > HISTORY_INTERVALS
+        {
+            self.history.pop_front();
+        }
+    }
+
+    /// Learns normal traffic again, when it is time and nothing is wrong.
+    fn learn(&mut self, config: &Config) {
+        let Some(seen) = self.seen_until else { return };
+        if self.suspicion.is_some() {
+            return;
+        }
+        let cycle = self.resolution.map(|resolution| resolution.scrape_seconds);
+        let due = match (&self.baseline, cycle) {
+            (Some(_), Some(cycle)) => {
+                seen.seconds_since(self.learned_at)
+                    >= (RELEARN_CYCLES * cycle).max(RELEARN_SECONDS_MIN)
+            }
+            _ => self.history.len() >= INTERVALS_MIN,
+        };
+        if !due {
+            return;
+        }
+        let guard = cycle.map_or(0.0, |cycle| LESSON_GUARD_CYCLES * cycle);
+        let lesson = self.calm(seen.plus_seconds(-config.baseline_seconds), seen.plus_seconds(-guard));
+        let Ok(baseline) = Baseline::learn(&lesson, self.targets) else { return };
+        let resolution = Resolution::measure(&lesson, &baseline, self.with_errors);
+        let span = baseline.span[1].seconds_since(baseline.span[0]);
+        if span < LEARNING_CYCLES * resolution.scrape_seconds {
+            return;
+        }
+        self.baseline = Some(baseline);
+        self.resolution = Some(resolution);
+        self.learned_at = seen;
+    }
+
+    /// Intervals of a span without those of past trouble.
+    fn calm(&self, from: Timestamp, to: Timestamp) -> Vec<Interval> {
+        self.history
+            .iter()
+            .filter(|interval| interval.to > from && interval.to <= to)
+            .filter(|interval| {
+                !self.excluded.iter().any(|[start, end]| interval.to > *start && interval.from < *end)
+            })
+            .copied()
+            .collect()
+    }
+
+    /// Opens a suspicion, or turns one about requests into one about errors.
+    fn suspect(&mut self, alarm: Alarm, now: Timestamp) {
+        let quiet_until = self.screen.quiet_until(alarm);
+        let newer = match &self.suspicion {
+            None => true,
+            Some(known) => {
+                known.alarm == Alarm::Requests
+                    && alarm == Alarm::Errors
+                    && known.episode.incident.is_none()
+            }
+        };
+        if !newer {
+            return;
+        }
+        let Some(anchor) = self.anchor(alarm, quiet_until) else { return };
+        let episode = match self.taken_up.take() {
+            Some(incident) => Episode::take_up(incident),
+            None => Episode::open(self.identity(anchor), anchor),
+        };
+        self.suspicion = Some(Suspicion {
+            alarm,
+            quiet_until,
+            since: now,
+            episode,
+            next_look: now,
+            ruled: None,
+        });
+    }
+
+    /// The end of the first interval with trouble.
+    fn anchor(&self, alarm: Alarm, quiet_until: Timestamp) -> Option<Timestamp> {
+        self.bracket(alarm, quiet_until).map(|bracket| bracket[1])
+    }
+
+    fn bracket(&self, alarm: Alarm, quiet_until: Timestamp) -> Option<[Timestamp; 2]> {
+        let baseline = self.baseline.as_ref()?;
+        let recent: Vec<Interval> = self.since(quiet_until);
+        match alarm {
+            Alarm::Errors => onset::bracket(&recent, baseline, quiet_until),
+            Alarm::Requests => onset::bracket_requests(&recent, baseline, quiet_until),
+        }
+    }
+
+    /// Intervals that end after an instant, sorted by their end.
+    fn since(&self, from: Timestamp) -> Vec<Interval> {
+        let mut kept: Vec<Interval> =
+            self.history.iter().filter(|interval| interval.to > from).copied().collect();
+        kept.sort_by_key(|interval| (interval.to, interval.target));
+        kept
+    }
+
+    /// The same storm has the same identity on every replica and every replay: it rests on the
+    /// dependency and on the scrape that first saw the failure, both the data's own.
+    fn identity(&self, anchor: Timestamp) -> IncidentId {
+        let mut hash = Sha256::new();
+        hash.update(self.key.watch.as_bytes());
+        hash.update([0xFF]);
+        for (name, value) in self.key.labels.iter() {
+            hash.update(name.as_bytes());
+            hash.update([0xFF]);
+            hash.update(value.as_bytes());
+            hash.update([0xFF]);
+        }
+        hash.update(anchor.millis().to_be_bytes());
+        let digest = hash.finalize();
+        IncidentId(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Looks at the suspicion, if it is time to.
+    fn look(&mut self, now: Timestamp, rules: &Rules, changes: &mut Vec<Change>) {
+        let Some(mut suspicion) = self.suspicion.take() else { return };
+        let (Some(baseline), Some(resolution), Some(seen)) =
+            (&self.baseline, &self.resolution, self.seen_until)
+        else {
+            return;
+        };
+        let Some(bracket) = self.bracket(suspicion.alarm, suspicion.quiet_until) else {
+            self.screen.reset();
+            return;
+        };
+        let cycle = resolution.scrape_seconds;
+        let lead_from = bracket[0].plus_seconds(-LEAD_CYCLES * cycle);
+        let intervals = self.since(lead_from);
+        let load = flood::measure(&intervals, baseline, bracket[0]);
+        let context = Context { active_until: load.active_until, scrape_seconds: cycle };
+        if now >= suspicion.next_look {
+            let wait = (LOOK_GROWTH * now.seconds_since(bracket[0])).max(0.0);
+            suspicion.next_look = now.plus_seconds(wait);
+            let fit = schedule_fit::fit(&FitInput {
+                intervals: &intervals,
+                shares: &baseline.shares,
+                background_rate: baseline.rate,
+                error_floor_rate: baseline.rate * baseline.error_ratio,
+                dispersion: baseline.dispersion,
+                error_dispersion: baseline.error_dispersion,
+                onset: bracket,
+                now: seen,
+                lists: &[],
+            })
+            .ok();
+            let finding = decide(&Scene {
+                dependency: &self.name,
+                with_errors: self.with_errors,
+                baseline,
+                resolution,
+                onset: bracket,
+                load: &load,
+                lead_sds: lead_sds(&intervals, baseline, bracket[0]),
+                fit: fit.as_ref(),
+                seen_until: seen,
+            });
+            let finding = complete(finding, &self.name, resolution, rules);
+            suspicion.ruled = match &finding {
+                Finding::Ruled(observation) => Some(observation.clone()),
+                _ => None,
+            };
+            let before = suspicion.episode.incident.clone();
+            if let Some(reason) = suspicion.episode.step(&self.key, finding, context, now) {
+                let incident = suspicion.episode.incident.clone().or(before);
+                changes.extend(incident.map(|incident| Change { reason, incident }));
+            }
+        }
+        self.settle(suspicion, context, bracket, seen, now, changes);
+    }
+
+    /// Ends the suspicion when it is over, or keeps it.
+    fn settle(
+        &mut self,
+        mut suspicion: Suspicion,
+        context: Context,
+        bracket: [Timestamp; 2],
+        seen: Timestamp,
+        now: Timestamp,
+        changes: &mut Vec<Change>,
+    ) {
+        let quiet = seen.seconds_since(context.active_until);
+        if suspicion.episode.incident.is_some() {
+            // A hole in the data must not end a storm: what counts is what was seen.
+            if !suspicion.episode.is_over(context, seen) {
+                self.suspicion = Some(suspicion);
+                return;
+            }
+            if let Some(reason) = suspicion.episode.close(now) {
+                changes.extend(
+                    suspicion.episode.incident.clone().map(|incident| Change { reason, incident }),
+                );
+            }
+            self.resolved.extend(suspicion.episode.incident.take());
+            while self.resolved.len() > super::RESOLVED_KEPT {
+                self.resolved.pop_front();
+            }
+        } else {
+            let quiet_enough = quiet > (SUSPICION_QUIET_CYCLES * context.scrape_seconds).max(20.0);
+            let too_long = now.seconds_since(suspicion.since) > SUSPICION_SECONDS_MAX;
+            if !(quiet_enough || too_long) {
+                self.suspicion = Some(suspicion);
+                return;
+            }
+            if let Some(observation) = suspicion.ruled.take() {
+                self.observe(observation);
+            }
+            if too_long {
+                // The new level is the normal one from here on.
+                self.learned_at = Timestamp::default();
+            }
+        }
+        self.excluded.push_back([bracket[0], context.active_until.plus_seconds(context.scrape_seconds)]);
+        while self.excluded.len() > EXCLUDED_MAX {
+            self.excluded.pop_front();
+        }
+        self.screen.reset();
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        // Surges at night and at noon are one kind each; the newest stand for them.
+        if observation.kind == ObservationKind::OrganicSurge && observation.to <= observation.from {
+            return;
+        }
+        self.observations.push_back(observation);
+        while self.observations.len() > OBSERVATIONS_MAX {
+            self.observations.pop_front();
+        }
+    }
+
+    /// Ends an incident of an earlier run that was over before this one saw anything.
+    fn expire_taken_up(&mut self, now: Timestamp, changes: &mut Vec<Change>) {
+        let (Some(seen), Some(resolution)) = (self.seen_until, self.resolution) else { return };
+        let Some(incident) = self.taken_up.take() else { return };
+        let mut episode = Episode::take_up(incident);
+        let context = Context {
+            active_until: episode.active_until,
+            scrape_seconds: resolution.scrape_seconds,
+        };
+        if !episode.is_over(context, seen) {
+            self.taken_up = episode.incident.filter(|incident| incident.state != State::Resolved);
+            return;
+        }
+        if let Some(reason) = episode.close(now) {
+            changes.extend(episode.incident.clone().map(|incident| Change { reason, incident }));
+        }
+        self.resolved.extend(episode.incident);
+    }
+}
+
+/// Excess in the cycles before the first failure, in standard deviations.
+fn lead_sds(intervals: &[Interval], baseline: &Baseline, onset: Timestamp) -> f64 {
+    let (mut excess, mut expected) = (0.0, 0.0);
+    let (mut from, mut to) = (onset, Timestamp::default());
+    for interval in intervals.iter().filter(|interval| interval.to <= onset) {
+        let mean = baseline.expected(interval);
+        excess += interval.requests - mean;
+        expected += mean;
+        from = from.min(interval.from);
+        to = to.max(interval.to);
+    }
+    let dispersion = baseline.sum_dispersion(to.seconds_since(from).max(0.0));
+    excess / (dispersion * f64::max(expected, 1.0)).sqrt()
+}
