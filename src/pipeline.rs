@@ -110,7 +110,8 @@ impl Pipeline {
     /// A pipeline that has seen nothing.
     #[must_use]
     pub fn new(config: Config, watches: Vec<Watch>, rules: Arc<Rules>) -> Self {
-        let tables = watches.iter().map(|watch| SeriesTable::new(&watch.by, &watch.client)).collect();
+        let tables =
+            watches.iter().map(|watch| SeriesTable::new(&watch.by, &watch.client)).collect();
         let tracked = watches.iter().map(|_| Vec::new()).collect();
         Self {
             config,
@@ -159,7 +160,8 @@ impl Pipeline {
                 labels: self.tables[watch.0].dependency_labels(number).clone(),
             };
             let mut new = Tracked::new(key, self.watches[watch.0].has_errors);
-            if let Some(at) = self.waiting.iter().position(|open| same(&open.dependency, new.key())) {
+            if let Some(at) = self.waiting.iter().position(|open| same(&open.dependency, new.key()))
+            {
                 new.take_up(self.waiting.remove(at));
             }
             tracked.push(new);

@@ -95,8 +95,7 @@ impl Scene<'_> {
     /// Whether anything failed beyond the usual.
     fn failing(&self) -> bool {
         let noise = (self.baseline.error_dispersion * self.load.error_floor.max(1.0)).sqrt();
-        self.with_errors
-            && self.load.failures() >= FAILURES_MIN.max(FAILURES_SDS * noise)
+        self.with_errors && self.load.failures() >= FAILURES_MIN.max(FAILURES_SDS * noise)
     }
 
     /// Whether more arrived than is wanted.
@@ -204,8 +203,7 @@ fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
     if margin < GAIN_CLEAR {
         return None;
     }
-    let ripeness =
-        if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
+    let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
     Some(Reading { class, ripeness, score: margin })
 }
 

@@ -112,7 +112,8 @@ pub fn describe(schedule: &Schedule) -> String {
         JitterKind::Decorrelated => "decorrelated jitter".to_owned(),
         JitterKind::Unknown => "jitter unknown".to_owned(),
     };
-    let cap = schedule.cap_seconds.map_or_else(String::new, |cap| format!(" up to {}", seconds(cap)));
+    let cap =
+        schedule.cap_seconds.map_or_else(String::new, |cap| format!(" up to {}", seconds(cap)));
     match schedule.family {
         ScheduleFamily::Fixed => format!("every {} ({jitter})", seconds(schedule.base_seconds)),
         ScheduleFamily::Exponential | ScheduleFamily::Capped => format!(
@@ -128,12 +129,8 @@ pub fn describe(schedule: &Schedule) -> String {
 }
 
 fn waits(schedule: &Schedule) -> String {
-    let shown: Vec<String> = schedule
-        .waits_seconds
-        .iter()
-        .take(WAITS_SHOWN)
-        .map(|wait| significant(*wait, 2))
-        .collect();
+    let shown: Vec<String> =
+        schedule.waits_seconds.iter().take(WAITS_SHOWN).map(|wait| significant(*wait, 2)).collect();
     let more = if schedule.waits_seconds.len() > WAITS_SHOWN { ", …" } else { "" };
     format!("{}{more} s", shown.join(", "))
 }
@@ -243,7 +240,11 @@ mod tests {
             impact: &impact,
             schedule: Some(&schedule),
             waves: &[],
-            matches: &[RuleMatch { rule: "x".into(), name: "go-retryablehttp".into(), distance: 0.0 }],
+            matches: &[RuleMatch {
+                rule: "x".into(),
+                name: "go-retryablehttp".into(),
+                distance: 0.0,
+            }],
             would_take: None,
             storm_is_certain: true,
         });

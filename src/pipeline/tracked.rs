@@ -8,10 +8,10 @@ use super::{Change, Config, Trust};
 use crate::classify::decide::{Scene, decide};
 use crate::classify::{Finding, Observation, ObservationKind, complete};
 use crate::detect::baseline::{Baseline, INTERVALS_MIN};
+use crate::detect::flood;
 use crate::detect::onset::{self, Alarm, Screen};
 use crate::detect::resolution::Resolution;
 use crate::detect::schedule_fit::{self, FitInput};
-use crate::detect::flood;
 use crate::incident::lifecycle::{Context, Episode};
 use crate::incident::{Dependency, DependencyKey, Incident, IncidentId, State, Visibility};
 use crate::rules::Rules;
@@ -223,7 +223,8 @@ impl Tracked {
             return;
         }
         let guard = cycle.map_or(0.0, |cycle| LESSON_GUARD_CYCLES * cycle);
-        let lesson = self.calm(seen.plus_seconds(-config.baseline_seconds), seen.plus_seconds(-guard));
+        let lesson =
+            self.calm(seen.plus_seconds(-config.baseline_seconds), seen.plus_seconds(-guard));
         let Ok(baseline) = Baseline::learn(&lesson, self.targets) else { return };
         let resolution = Resolution::measure(&lesson, &baseline, self.with_errors);
         let span = baseline.span[1].seconds_since(baseline.span[0]);
@@ -241,7 +242,10 @@ impl Tracked {
             .iter()
             .filter(|interval| interval.to > from && interval.to <= to)
             .filter(|interval| {
-                !self.excluded.iter().any(|[start, end]| interval.to > *start && interval.from < *end)
+                !self
+                    .excluded
+                    .iter()
+                    .any(|[start, end]| interval.to > *start && interval.from < *end)
             })
             .copied()
             .collect()
@@ -413,7 +417,8 @@ impl Tracked {
                 self.learned_at = Timestamp::default();
             }
         }
-        self.excluded.push_back([bracket[0], context.active_until.plus_seconds(context.scrape_seconds)]);
+        self.excluded
+            .push_back([bracket[0], context.active_until.plus_seconds(context.scrape_seconds)]);
         while self.excluded.len() > EXCLUDED_MAX {
             self.excluded.pop_front();
         }
