@@ -353,9 +353,21 @@ pub fn complete(
     finding: Finding,
     dependency: &str,
     resolution: &Resolution,
-    _rules: &Rules,
+    rules: &Rules,
 ) -> Finding {
     let Finding::Storm { mut verdict, ripeness } = finding else { return finding };
+    let seen = matching::Seen {
+        resolvable_gap_seconds: resolution.gap_seconds,
+        ..matching::Seen::default()
+    };
+    (verdict.matches, verdict.advice) = advice::match_and_advise(
+        verdict.class,
+        verdict.schedule.as_ref(),
+        &seen,
+        &verdict.impact,
+        &advice::Effects::default(),
+        rules,
+    );
     let would_take = resolution.would_take(WAIT_OF_INTEREST_SECONDS);
     verdict.summary = sentence::summary(&sentence::Facts {
         dependency,
