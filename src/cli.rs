@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::series::Timestamp;
+use crate::series::selector::parse_duration;
 use crate::telemetry::Chain;
+use crate::wire::parse_rfc3339;
 
 pub mod analyze;
 pub mod backtest;
@@ -21,6 +24,8 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod incidents;
+mod progress;
+mod report;
 pub mod rules;
 pub mod run;
 pub mod simulate;
@@ -182,6 +187,14 @@ pub fn dispatch(command: &Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Incidents(args) => incidents::run(args, out),
         Command::Rules(args) => rules::run(args, out),
         Command::Completions(args) => completions::run(args, out),
+    }
+}
+
+/// An instant given on the command line: RFC 3339, or a duration back from now (`-7d`).
+pub(crate) fn instant(text: &str, now: Timestamp) -> Option<Timestamp> {
+    match text.strip_prefix('-') {
+        Some(back) => parse_duration(back).map(|back| now.minus(back)),
+        None => parse_rfc3339(text),
     }
 }
 

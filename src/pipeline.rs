@@ -13,6 +13,7 @@
 //! A pass touches each new interval once: two cumulative sums. The fits run only for dependencies
 //! in which the screen found something, and less often the longer the trouble lasts.
 
+pub mod replay;
 mod tracked;
 
 use std::sync::Arc;

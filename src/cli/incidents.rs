@@ -2,8 +2,15 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{Failure, Format};
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+use crate::incident::Incident;
+use crate::wire::{IncidentJson, rfc3339};
+
+use super::{Failure, Format, report};
 
 /// Arguments of `squall incidents`.
 #[derive(Debug, Clone, clap::Args)]
@@ -92,11 +99,212 @@ pub struct Filter {
     pub format: Format,
 }
 
+/// Time the daemon gets for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Incidents asked for at once by `export`.
+const PAGE: usize = 500;
+
 /// Asks the daemon.
 ///
 /// # Errors
 ///
 /// When the daemon does not answer or refuses.
-pub fn run(_args: &Args, _out: &mut dyn Write) -> Result<(), Failure> {
-    Err(Failure::not_in_this_build("incidents"))
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let client = Client::new(args)?;
+    super::runtime()?.block_on(async {
+        match &args.action {
+            Action::List(filter) => client.list(filter, out).await,
+            Action::Show { id, format } => client.show(id, *format, out).await,
+            Action::Export(filter) => client.export(filter, out).await,
+            Action::Feedback { id, verdict, class, note } => {
+                client.feedback(id, verdict, class.as_deref(), note, out).await
+            }
+        }
+    })
+}
+
+/// A running daemon, as it is asked.
+struct Client {
+    http: reqwest::Client,
+    url: String,
+    credentials: Option<(String, String)>,
+}
+
+impl Client {
+    fn new(args: &Args) -> Result<Self, Failure> {
+        // Chosen once for the program; a second choice is of the same one.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let http = reqwest::Client::builder()
+            .timeout(ANSWER_TIMEOUT)
+            .build()
+            .map_err(|cause| Failure::running("cannot set up HTTP", cause))?;
+        let credentials = match &args.basic_auth_file {
+            None => None,
+            Some(file) => {
+                let shown = file.display();
+                let text = std::fs::read_to_string(file)
+                    .map_err(|cause| Failure::running(format!("cannot read `{shown}`"), cause))?;
+                let (user, password) =
+                    text.trim_end_matches(['\r', '\n']).split_once(':').ok_or_else(|| {
+                        Failure::Usage(format!("`{shown}` does not hold `user:password`"))
+                    })?;
+                Some((user.to_owned(), password.to_owned()))
+            }
+        };
+        Ok(Self { http, url: args.url.trim_end_matches('/').to_owned(), credentials })
+    }
+
+    /// Sends a request and gives `data` of its answer.
+    async fn ask(&self, request: reqwest::RequestBuilder) -> Result<Value, Failure> {
+        let request = match &self.credentials {
+            Some((user, password)) => request.basic_auth(user, Some(password)),
+            None => request,
+        };
+        let asking = || format!("cannot ask the daemon at `{}`", self.url);
+        let answer = request.send().await.map_err(|cause| Failure::running(asking(), cause))?;
+        let status = answer.status();
+        let body = answer.text().await.map_err(|cause| Failure::running(asking(), cause))?;
+        let mut body: Value = serde_json::from_str(&body).map_err(|cause| {
+            Failure::running(format!("the answer of `{}` ({status}) is no JSON", self.url), cause)
+        })?;
+        if body["status"] == "success" {
+            for warning in body["warnings"].as_array().into_iter().flatten() {
+                // Standard error may be closed; the answer is what counts.
+                drop(writeln!(std::io::stderr(), "squall: warning: {}", text(warning)));
+            }
+            return Ok(body["data"].take());
+        }
+        Err(Failure::plain(format!("the daemon refused ({status}): {}", text(&body["error"]))))
+    }
+
+    /// One page of incidents and the cursor of the next.
+    async fn page(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Value>, Option<String>), Failure> {
+        let mut query = filter.query()?;
+        query.push(("limit", limit.to_string()));
+        query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        let request = self.http.get(format!("{}/api/v1/incidents", self.url)).query(&query);
+        let mut data = self.ask(request).await?;
+        let next = data["next_cursor"].as_str().map(str::to_owned);
+        match data["incidents"].take() {
+            Value::Array(incidents) => Ok((incidents, next)),
+            _ => Err(Failure::plain("the answer holds no incidents")),
+        }
+    }
+
+    async fn list(&self, filter: &Filter, out: &mut dyn Write) -> Result<(), Failure> {
+        let (incidents, next) = self.page(filter, filter.limit.unwrap_or(100), None).await?;
+        if filter.format == Format::Json {
+            return json(&serde_json::json!({"incidents": incidents, "next_cursor": next}), out);
+        }
+        let incidents: Vec<Incident> =
+            incidents.into_iter().map(incident_of).collect::<Result<_, _>>()?;
+        report::incidents(&incidents, out)?;
+        if next.is_some() {
+            writeln!(out, "\nThere are more: give --limit, or use `squall incidents export`.")?;
+        }
+        Ok(())
+    }
+
+    async fn show(&self, id: &str, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
+        let data = self.ask(self.http.get(self.incident(id, ""))).await?;
+        match format {
+            Format::Json => json(&data, out),
+            Format::Table => report::incident(&incident_of(data)?, out),
+        }
+    }
+
+    async fn export(&self, filter: &Filter, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut left = filter.limit.unwrap_or(usize::MAX);
+        let mut cursor: Option<String> = None;
+        while left > 0 {
+            let (incidents, next) = self.page(filter, PAGE.min(left), cursor.as_deref()).await?;
+            left = left.saturating_sub(incidents.len());
+            for incident in &incidents {
+                serde_json::to_writer(&mut *out, incident).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+            match next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn feedback(
+        &self,
+        id: &str,
+        verdict: &str,
+        class: Option<&str>,
+        note: &str,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let body = serde_json::json!({"verdict": verdict, "class": class, "note": note});
+        self.ask(self.http.post(self.incident(id, "/feedback")).json(&body)).await?;
+        writeln!(out, "noted")?;
+        Ok(())
+    }
+
+    /// The address of an incident; an id holds hexadecimal digits, and anything else is escaped.
+    fn incident(&self, id: &str, path: &str) -> String {
+        let mut escaped = String::new();
+        for byte in id.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+                escaped.push(char::from(byte));
+            } else {
+                escaped.push_str(&format!("%{byte:02X}"));
+            }
+        }
+        format!("{}/api/v1/incidents/{escaped}{path}", self.url)
+    }
+}
+
+impl Filter {
+    /// The parameters of the query.
+    fn query(&self) -> Result<Vec<(&'static str, String)>, Failure> {
+        let texts = [
+            ("dependency", &self.dependency),
+            ("classification", &self.classification),
+            ("state", &self.state),
+            ("severity", &self.severity),
+            ("schedule", &self.schedule),
+            ("q", &self.q),
+        ];
+        let mut query: Vec<(&'static str, String)> =
+            texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        for (name, value) in [("from", &self.from), ("to", &self.to)] {
+            if let Some(text) = value {
+                let at = super::instant(text, SystemClock.now()).ok_or_else(|| {
+                    Failure::Usage(format!(
+                        "--{name} must be RFC 3339 or a duration back from now such as -7d, got `{text}`"
+                    ))
+                })?;
+                query.push((name, rfc3339(at)));
+            }
+        }
+        Ok(query)
+    }
+}
+
+/// The text of a JSON value, without quotes.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn json(value: &Value, out: &mut dyn Write) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn incident_of(value: Value) -> Result<Incident, Failure> {
+    let failed = || "cannot read an incident of the answer".to_owned();
+    let wire: IncidentJson =
+        serde_json::from_value(value).map_err(|cause| Failure::running(failed(), cause))?;
+    Incident::try_from(wire).map_err(|cause| Failure::running(failed(), cause))
 }
