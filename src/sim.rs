@@ -26,11 +26,16 @@
     reason = "plain sums and products are the same on every machine and fast without fused hardware"
 )]
 
+pub mod builtin;
+pub mod compare;
 pub mod corpus;
+pub mod counterfactual;
 pub mod openmetrics;
+pub mod plot;
 pub mod policy;
 pub mod random;
 pub mod scenario;
+pub mod shop;
 pub mod truth;
 pub mod world;
 

@@ -5,6 +5,7 @@
 //! jittered at first and is in lockstep later.
 
 use super::random::Draws;
+use crate::rules::policy::Policy;
 
 /// How the waits grow.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,8 @@ pub enum Growth {
     },
     /// These waits in seconds; the last one repeats.
     List(Vec<f64>),
+    /// As a known client library does, jitter and cap included.
+    Library(Box<Policy>),
 }
 
 /// How a wait is spread over the clients.
@@ -147,6 +150,15 @@ impl RetryPolicy {
         Self { growth: Growth::Immediate, ..Self::fixed(0.0, retries_max) }
     }
 
+    /// The policy of a client library.
+    #[must_use]
+    pub fn library(policy: &Policy) -> Self {
+        Self {
+            growth: Growth::Library(Box::new(policy.clone())),
+            ..Self::fixed(0.0, policy.retries_max().unwrap_or(u32::MAX))
+        }
+    }
+
     /// The wait before retry `n` (from zero) without jitter, after the cap, in seconds.
     #[must_use]
     pub fn nominal_seconds(&self, n: u32) -> f64 {
@@ -176,11 +188,16 @@ impl RetryPolicy {
                 let last = waits.len().saturating_sub(1);
                 waits.get((n as usize).min(last)).copied().unwrap_or(0.0)
             }
+            Growth::Library(policy) => policy.nominal_wait(n + 1).unwrap_or(0.0),
         }
     }
 
     /// Draws the wait before retry `n` (from zero); `previous_seconds` is the wait before that.
     pub fn wait_seconds(&self, n: u32, previous_seconds: f64, draws: &mut Draws) -> f64 {
+        if let Growth::Library(policy) = &self.growth {
+            let previous = (n > 0).then_some(previous_seconds);
+            return policy.draw(n + 1, previous, draws.uniform()).unwrap_or(0.0);
+        }
         let wait = match self.cap_order {
             CapOrder::CapThenJitter => self.nominal_seconds(n),
             CapOrder::JitterThenCap => self.grown(n),

@@ -3,6 +3,8 @@
 //! The types here are the running form, with every default filled in and no name unresolved; they
 //! are built by code (`corpus`, `shop`) or read from a scenario file (`read`).
 
+pub mod read;
+
 use super::policy::RetryPolicy;
 
 /// Unix seconds at which a scenario starts unless it says otherwise: a full hour, so that load on
