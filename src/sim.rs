@@ -35,6 +35,7 @@ pub mod plot;
 pub mod policy;
 pub mod random;
 pub mod scenario;
+pub mod serve;
 pub mod shop;
 pub mod truth;
 pub mod world;

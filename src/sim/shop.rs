@@ -15,21 +15,24 @@ pub const FIRST_STORM_SECONDS: f64 = 30.0;
 /// A year: longer than any demo.
 const FOR_EVER_SECONDS: f64 = 31_536_000.0;
 
-/// The shop, to be scraped every second at four targets.
+/// The shop, to be scraped every second at four targets. Its first storm comes half a minute after
+/// `quiet_seconds` of history, from which a detector can have learnt what is normal.
 #[must_use]
-pub fn shop() -> Scenario {
+pub fn shop(quiet_seconds: f64) -> Scenario {
     let mut shop = Scenario::new("shop", FOR_EVER_SECONDS);
     shop.about = "A shop whose dependencies suffer several kinds of retry trouble.".to_owned();
     shop.scrape = ScrapePlan { interval_seconds: 1.0, targets: 4, ..ScrapePlan::default() };
     let herd = |jitter| RetryPolicy::exponential(1.0, 2.0, 32.0, 7, jitter);
-    trouble(&mut shop, "payments", 40.0, 1_200, herd(Jitter::None), FIRST_STORM_SECONDS, 420.0);
-    trouble(&mut shop, "sessions", 25.0, 500, RetryPolicy::fixed(10.0, 12), 150.0, 610.0);
-    trouble(&mut shop, "inventory", 40.0, 1_000, herd(Jitter::Full), 95.0, 530.0);
-    flood(&mut shop, "search", 60.0, 70.0, 470.0);
+    let at = |seconds: f64| quiet_seconds + seconds;
+    let first = at(FIRST_STORM_SECONDS);
+    trouble(&mut shop, "payments", 40.0, 1_200, herd(Jitter::None), first, 420.0);
+    trouble(&mut shop, "sessions", 25.0, 500, RetryPolicy::fixed(10.0, 12), at(150.0), 610.0);
+    trouble(&mut shop, "inventory", 40.0, 1_000, herd(Jitter::Full), at(95.0), 530.0);
+    flood(&mut shop, "search", 60.0, at(70.0), 470.0);
     let catalogue = shop.dependency(healthy("catalogue"));
     let mut visitors = Population::stream("catalogue visitors", catalogue, 60.0);
     visitors.calls = Calls::Stream {
-        profile: sales(60.0, 130.0, 560.0),
+        profile: sales(60.0, at(130.0), 560.0),
         dispersion: 2.0,
         correlation_seconds: 20.0,
         daily: 0.0,
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_first_storm_comes_after_half_a_minute_and_storms_come_back() {
-        let shop = shop();
+        let shop = shop(0.0);
         assert!(shop.dependencies.len() >= 6);
         let mut world = World::new(&shop, 1);
         world.advance(900.0);
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_flood_outlives_its_slowdown_and_ends_before_the_next() {
-        let mut world = World::new(&shop(), 2);
+        let mut world = World::new(&shop(0.0), 2);
         world.advance(600.0);
         let search = world.truth().timeline("search").cloned().unwrap_or_default();
         let rate = |from, to| search.sum(from, to, |row| row.attempts) / (to - from) as u64;
@@ -153,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_trouble_shows_at_a_scrape_of_one_second() {
-        let mut world = World::new(&shop(), 3);
+        let mut world = World::new(&shop(0.0), 3);
         world.advance(60.0);
         let targets = world.targets().len();
         assert_eq!(targets, 4);
