@@ -99,7 +99,8 @@ fn list(out: &mut dyn Write) -> Result<(), Failure> {
 /// Reads a file, or else the built-in scenario of that name.
 fn load(wanted: &str) -> Result<Scenario, Failure> {
     let path = PathBuf::from(wanted);
-    let name = path.file_stem().map_or(wanted.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let name =
+        path.file_stem().map_or(wanted.to_owned(), |stem| stem.to_string_lossy().into_owned());
     let text = match (builtin::find(wanted), path.exists()) {
         (Some(text), false) => text.to_owned(),
         (None, false) => {
@@ -118,8 +119,7 @@ fn load(wanted: &str) -> Result<Scenario, Failure> {
 }
 
 fn emit(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
-    out.write_all(text.as_bytes())
-        .map_err(Failure::from)
+    out.write_all(text.as_bytes()).map_err(Failure::from)
 }
 
 fn save(path: &PathBuf, text: &str) -> Result<(), Failure> {

@@ -84,8 +84,12 @@ fn panel(out: &mut String, truth: &Truth, name: &str, rows: &[(usize, Second)], 
     }
     let attempts = path(rows, |row| row.attempts, &x, &y);
     let served = path(rows, |row| row.served, &x, &y);
-    add(&format!("<path d=\"{attempts}\" fill=\"none\" stroke=\"#1f5fa8\"><title>attempts</title></path>"));
-    add(&format!("<path d=\"{served}\" fill=\"none\" stroke=\"#2e8b57\"><title>good answers</title></path>"));
+    add(&format!(
+        "<path d=\"{attempts}\" fill=\"none\" stroke=\"#1f5fa8\"><title>attempts</title></path>"
+    ));
+    add(&format!(
+        "<path d=\"{served}\" fill=\"none\" stroke=\"#2e8b57\"><title>good answers</title></path>"
+    ));
     add(&format!(
         "<text x=\"{0}\" y=\"{1:.1}\" text-anchor=\"end\"><tspan fill=\"#1f5fa8\">attempts</tspan> \
          <tspan fill=\"#2e8b57\">good answers</tspan></text>",
@@ -126,7 +130,8 @@ mod tests {
     #[test]
     fn the_picture_shows_the_peak_the_fault_and_escaped_names() {
         let text = builtin::find("herd-none").expect("a built-in scenario");
-        let mut scenario = Scenario::parse("herd <none>", text, &Rules::default()).expect("faultless");
+        let mut scenario =
+            Scenario::parse("herd <none>", text, &Rules::default()).expect("faultless");
         scenario.duration_seconds = 200.0;
         let picture = svg(&super::super::run(&scenario, 1).truth);
         assert!(picture.contains("herd &lt;none&gt;"), "{picture}");

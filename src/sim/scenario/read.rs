@@ -320,8 +320,7 @@ fn scrape(node: &Node, faults: &Faults) -> Option<ScrapePlan> {
         missed: share(&mut fields, "missed", 0.0),
         holes: each(&mut fields, "holes", |node, path| {
             let mut fields = Fields::open(node, path, faults)?;
-            let hole =
-                (required_seconds(&mut fields, "at"), required_seconds(&mut fields, "for"));
+            let hole = (required_seconds(&mut fields, "at"), required_seconds(&mut fields, "for"));
             fields.finish();
             Some(hole)
         }),

@@ -62,7 +62,9 @@ async fn query_post(
 
 fn query_with(live: &Live, parameters: &Parameters) -> Response {
     let Some(text) = value_of(parameters, "query").filter(|text| !text.is_empty()) else {
-        return bad_data("invalid parameter \"query\": unknown position: parse error: no expression found in input");
+        return bad_data(
+            "invalid parameter \"query\": unknown position: parse error: no expression found in input",
+        );
     };
     let world = live.present();
     let at = match value_of(parameters, "time").filter(|time| !time.is_empty()) {
@@ -265,7 +267,9 @@ async fn targets(State(live): State<Arc<Live>>) -> Response {
 }
 
 fn rfc3339(at: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(at.millis()).map(|stamp| stamp.to_string()).unwrap_or_default()
+    jiff::Timestamp::from_millisecond(at.millis())
+        .map(|stamp| stamp.to_string())
+        .unwrap_or_default()
 }
 
 async fn buildinfo() -> Response {

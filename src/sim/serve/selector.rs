@@ -70,7 +70,9 @@ pub(super) fn parse(text: &str) -> Result<Query, String> {
         .and_then(|inner| inner.trim_end().strip_suffix(']'))
         .and_then(|range| crate::rules::spanned::parse_seconds(range.trim()))
         .filter(|seconds| *seconds > 0.0)
-        .ok_or_else(|| format!("expected a range such as [45s] and nothing after it, got `{rest}`"))?;
+        .ok_or_else(|| {
+            format!("expected a range such as [45s] and nothing after it, got `{rest}`")
+        })?;
     Ok(Query::Select(selector, Some(range)))
 }
 
@@ -136,7 +138,9 @@ mod tests {
     fn check(query: &str, labels: &[(&str, &str)], expected: bool) {
         let labels = Labels::new(labels.iter().copied());
         match parse(query) {
-            Ok(Query::Select(selector, _)) => assert_eq!(selector.matches(&labels), expected, "{query}"),
+            Ok(Query::Select(selector, _)) => {
+                assert_eq!(selector.matches(&labels), expected, "{query}")
+            }
             other => panic!("{query}: {other:?}"),
         }
     }

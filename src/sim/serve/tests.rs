@@ -100,7 +100,10 @@ async fn the_listings_and_the_refusals_have_the_shapes_of_prometheus() {
     let (_, build) = get(&live, "/api/v1/status/buildinfo").await;
     assert_eq!(build["data"]["version"], "3.5.0");
     let (status, refused) = get(&live, "/api/v1/query?query=rate(x[1m])").await;
-    assert_eq!((status, refused["errorType"].as_str()), (StatusCode::BAD_REQUEST, Some("bad_data")));
+    assert_eq!(
+        (status, refused["errorType"].as_str()),
+        (StatusCode::BAD_REQUEST, Some("bad_data"))
+    );
     let (status, _) = get(&live, "/-/ready").await;
     assert_eq!(status, StatusCode::OK);
 }

@@ -114,7 +114,9 @@ fn retry(node: &Node, path: &str, rules: &Rules, faults: &Faults) -> Option<Retr
     }
     let waits = fields.seconds_list("waits").unwrap_or_default();
     let base = match kind {
-        Some(Kind::Fixed | Kind::Exponential | Kind::Linear) => required_seconds(&mut fields, "base"),
+        Some(Kind::Fixed | Kind::Exponential | Kind::Linear) => {
+            required_seconds(&mut fields, "base")
+        }
         _ => seconds(&mut fields, "base", 1.0),
     };
     let factor = within(&mut fields, "factor", 1.0, 100.0, 2.0);
