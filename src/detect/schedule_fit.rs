@@ -336,7 +336,10 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
             .fold(f64::INFINITY, f64::min)
     };
     let with = lowest(&Family::is_lockstep);
-    let without = lowest(&|family| !family.is_lockstep() && family != Family::Equal);
+    // A phase for each process blurs every wave by the first wait only: later waves stand in step.
+    let without = lowest(&|family| {
+        !family.is_lockstep() && !matches!(family, Family::Equal | Family::ProcessPhase)
+    });
     let equal = lowest(&|family| family == Family::Equal);
     let goodness = families
         .iter()

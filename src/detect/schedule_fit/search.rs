@@ -42,6 +42,8 @@ const OFF_LIST: f64 = 6.0;
 /// Price of each further parameter, in deviance: what one useless parameter gains about once in 20.
 pub(super) const PARAMETER: f64 = 3.0;
 pub(super) const BASE_MIN: f64 = 0.03;
+/// Width that a failure may have whatever the base: early waves then merge, and later ones stand.
+const WIDTH_UNRESOLVED: f64 = 1.05;
 const BASE_MAX: f64 = 300.0;
 /// How far the onset may leave its bracket, seconds: the error of the scrapes' time stamps.
 const ONSET_SLACK: f64 = 0.5;
@@ -101,7 +103,18 @@ impl<'a> Search<'a> {
             && train.latency <= train.base.min(2.0)
             && train.cap > train.base * 1.02
             && train.width >= 1e-3
-            && train.width <= (train.base / 3.0).max(1.05)
+            && train.width <= self.width_max(train)
+    }
+
+    /// A third of the longest gap seen: beyond that a train of plain levels would pass for waves.
+    fn width_max(&self, train: &Train) -> f64 {
+        let mut longest = train.base;
+        if train.growth != Growth::Exponential || train.factor > 1.0 {
+            train.waves(self.window.horizon, self.lists, |_, _, wait, _| {
+                longest = longest.max(wait)
+            });
+        }
+        (longest / 3.0).min((train.base / 3.0).max(WIDTH_UNRESOLVED))
     }
 
     /// Penalised deviance of a train, infinite outside the bounds.

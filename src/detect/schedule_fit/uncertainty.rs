@@ -11,6 +11,10 @@ use crate::series::Timestamp;
 
 /// The 95 % point of chi-squared with one degree of freedom.
 const CHI_SQUARED_95: f64 = 3.84;
+/// Nine tenths of a normal wave lie within this many standard deviations.
+const EXTENT_IN_SD: f64 = 3.3;
+/// Part of a gap that the wave may fill and still leave a gap to see.
+const GAP_FILLED_MAX: f64 = 0.85;
 /// Halvings of the walk to the end of an interval.
 const STEPS: usize = 5;
 
@@ -89,7 +93,8 @@ impl Search<'_> {
             if seen && retry > 0 {
                 weighted += height * sd / wait;
                 weight += height;
-                resolved += usize::from(wait > step);
+                let extent = width + EXTENT_IN_SD * sd;
+                resolved += usize::from(wait > step && extent < GAP_FILLED_MAX * wait);
             }
         });
         let spread = if weight > 0.0 { weighted / weight } else { 0.0 };
