@@ -27,6 +27,16 @@
 //! *fit*: its deviance comes out near the number of intervals where it is the truth, and at 4 to 40
 //! times that where it is merely the best of wrong ones.
 //!
+//! # How large a gain is chance
+//!
+//! On 56 incidents without waves in step (full and decorrelated jitter, floods, metastable failures,
+//! outages without retries, surges, scheduled load, red noise; scrapes of 1 to 60 s, 1 to 40 targets),
+//! each fitted 8 and 40 scrapes after the onset, `gain` passed 12 twice: 16 on a metastable failure
+//! and 925 on a full-jitter herd of 2,600 seen every second, both with a goodness of 2.6 or more and a
+//! gain below 1.5 times the deviance. On lockstep herds whose waves can be told apart the gain was
+//! 17 to 16,000 and, where the goodness passed 1.5, at least 1.8 times the deviance. So: a gain of 12
+//! and either a goodness below 1.5 or a gain of three times the deviance.
+//!
 //! # Assumptions, and what happens when they fail
 //!
 //! * Targets see the herd in proportion to their traffic, within some 8 %: worse raises every
