@@ -26,4 +26,5 @@ pub mod sim;
 pub mod source;
 pub mod store;
 pub mod telemetry;
+pub mod http;
 pub mod wire;

@@ -43,8 +43,6 @@ mod record;
 mod replicas;
 mod sql;
 mod sqlite;
-#[cfg(test)]
-mod tests;
 
 pub use backlog::Backlog;
 pub use config::{Config, ConfigFile, InvalidConfig, Location, open};
@@ -53,7 +51,7 @@ pub use outbox::{
     Claim, Delivery, Event, Grouping, LaneSize, LastSent, MemoryOutbox, NewNotification,
     Notification, NotificationState, Outbox, Outcome,
 };
-pub use query::{Cursor, IncidentQuery, InvalidQuery, LIMIT_DEFAULT, LIMIT_MAX, Page};
+pub use query::{Cursor, IncidentQuery, InvalidQuery, LIMIT_DEFAULT, LIMIT_MAX, Limit, Page};
 pub use replicas::{MEMBER_TTL, owner, owns};
 pub use sql::SqlStore;
 

@@ -5,10 +5,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use tokio::sync::oneshot;
 
-use super::{Readiness, Shared, plain, routes};
+use crate::telemetry::metrics::CONTENT_TYPE;
 
-/// The content type of the exposition format. Prometheus 3 fails a scrape with any other.
-const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use super::{Readiness, Shared, plain, routes};
 
 /// `GET /`: a plain index.
 pub(super) async fn index() -> Html<String> {
@@ -57,5 +56,6 @@ pub(super) async fn reload(State(shared): State<Shared>) -> Response {
 
 /// `GET /metrics`: squall's own metrics.
 pub(super) async fn metrics(State(shared): State<Shared>) -> Response {
-    ([(header::CONTENT_TYPE, EXPOSITION)], (shared.metrics)()).into_response()
+    // Prometheus 3 fails a scrape with any other type.
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], (shared.metrics)()).into_response()
 }

@@ -143,7 +143,7 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         path: "/metrics",
         method: "get",
-        summary: "squall's own metrics, in the OpenMetrics text format.",
+        summary: "squall's own metrics, in the text format of Prometheus.",
         parameters: &[],
         data: None,
     },
@@ -293,7 +293,6 @@ fn content_type(path: &str) -> &'static str {
         "/" => "text/html",
         "/api/v1/events" => "text/event-stream",
         "/api/v1/openapi.json" => "application/json",
-        "/metrics" => "application/openmetrics-text",
         _ => "text/plain",
     }
 }

@@ -1,8 +1,22 @@
 //! `squall run`: the daemon.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{self, EVENTS_KEPT, WebConfig};
+use crate::clock::SystemClock;
+use crate::config::{self, ConfigError, Engine};
+use crate::daemon::{self, DaemonError, Loaded, Setup};
+use crate::pipeline;
+use crate::rules::Rules;
+use crate::store;
+use crate::telemetry::{self, Metrics};
 
 use super::Failure;
 
@@ -56,11 +70,108 @@ pub enum LogFormat {
     Json,
 }
 
+impl LogLevel {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Requests for a reload that wait while one is under way.
+const RELOADS_WAITING: usize = 4;
+
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors
 ///
 /// When the configuration is wrong, the address is taken, or a part of the daemon fails.
-pub fn run(_args: &Args) -> Result<(), Failure> {
-    Err(Failure::not_in_this_build("run"))
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let format = match args.log_format {
+        LogFormat::Logfmt => telemetry::LogFormat::Logfmt,
+        LogFormat::Json => telemetry::LogFormat::Json,
+    };
+    telemetry::init(args.log_level.as_str(), format)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let rules = Arc::new(Rules::builtin());
+    let loaded = load(args, &rules).map_err(Failure::Usage)?;
+    super::runtime()?.block_on(serve(args.clone(), rules, loaded))
+}
+
+/// Reads everything that the arguments name; says what is wrong with it.
+fn load(args: &Args, rules: &Rules) -> Result<Loaded, String> {
+    let mut config = match config::load(&args.config_file, rules) {
+        Ok(config) => config,
+        Err(ConfigError::Unreadable { file, cause }) if cause.kind() == ErrorKind::NotFound => {
+            let file = file.display();
+            return Err(format!(
+                "there is no configuration `{file}`; \
+                 `squall doctor --prometheus.url=http://127.0.0.1:9090 --write {file}` writes one"
+            ));
+        }
+        Err(error) => return Err(super::with_causes(&error)),
+    };
+    if let Some(path) = &args.storage_path {
+        config.storage.engine = Engine::Sqlite(path.clone());
+    }
+    let web = match &args.web_config_file {
+        Some(file) => config::web::load(file).map_err(|error| super::with_causes(&error))?,
+        None => WebConfig::default(),
+    };
+    Ok(Loaded { config, web })
+}
+
+async fn serve(args: Args, rules: Arc<Rules>, loaded: Loaded) -> Result<(), Failure> {
+    let failed = |error: DaemonError| Failure::running("cannot run the daemon", error);
+    let listener = api::bind(&args.listen_address)
+        .await
+        .map_err(|error| Failure::running("cannot start the web server", error))?;
+    let store = store::open(&daemon::store_config(&loaded.config.storage))
+        .await
+        .map_err(|cause| failed(DaemonError::Store(cause)))?;
+    let scheme = if loaded.web.tls.is_some() { "https" } else { "http" };
+    let external_url = args.external_url.clone().unwrap_or_else(|| reachable(scheme, &listener));
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        url = external_url,
+        sources = loaded.config.prometheus.len(),
+        watches = loaded.config.watch.len(),
+        "starting",
+    );
+    let metrics = Metrics::new();
+    let reload = mpsc::channel(RELOADS_WAITING);
+    let stop = CancellationToken::new();
+    let told = tokio::spawn(daemon::until_told(reload.0.clone(), stop.clone()));
+    let setup = Setup {
+        rules: Arc::clone(&rules),
+        sources: daemon::prometheus_sources(metrics.clone()),
+        store,
+        listener,
+        external_url,
+        clock: Arc::new(SystemClock),
+        pipeline: pipeline::Config::default(),
+        metrics,
+        changes: broadcast::channel(EVENTS_KEPT).0,
+        loaded,
+        loader: Box::new(move || load(&args, &rules)),
+    };
+    let outcome = daemon::run(setup, reload, stop).await;
+    if let Ok(Err(cause)) = told.await {
+        tracing::warn!(error = %cause, "signals could not be taken");
+    }
+    outcome.map_err(failed)
+}
+
+/// The address at which a browser on this machine reaches a listener.
+pub(crate) fn reachable(scheme: &str, listener: &TcpListener) -> String {
+    match listener.local_addr() {
+        Ok(address) if address.ip().is_unspecified() => {
+            format!("{scheme}://localhost:{}", address.port())
+        }
+        Ok(address) => format!("{scheme}://{address}"),
+        Err(_) => format!("{scheme}://localhost"),
+    }
 }

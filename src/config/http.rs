@@ -1,76 +1,12 @@
 //! How a server is spoken to over HTTP: the keys of Prometheus' own `http_config`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::rules::spanned::{Faults, Fields, Node, Value};
 
-use super::Secret;
-
-/// How a server is spoken to.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct HttpConfig {
-    /// Headers sent with every request.
-    pub headers: BTreeMap<String, String>,
-    /// User name and password.
-    pub basic_auth: Option<BasicAuth>,
-    /// The `Authorization` header.
-    pub authorization: Option<Authorization>,
-    /// A token from an authorisation server, by the client-credentials grant.
-    pub oauth2: Option<OAuth2>,
-    /// How the server is trusted, and how squall shows who it is.
-    pub tls_config: TlsConfig,
-    /// The proxy to go through.
-    pub proxy_url: Option<String>,
-}
-
-/// User name and password.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BasicAuth {
-    /// The user name; `username_file` reads it from a file.
-    pub username: Secret,
-    /// The password; `password_file` reads it from a file.
-    pub password: Secret,
-}
-
-/// The `Authorization` header.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authorization {
-    /// The scheme. Default: `Bearer`, which is what nearly every server takes.
-    pub r#type: String,
-    /// What follows it; `credentials_file` reads it from a file.
-    pub credentials: Secret,
-}
-
-/// A token from an authorisation server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OAuth2 {
-    /// The client's id.
-    pub client_id: String,
-    /// The client's secret; `client_secret_file` reads it from a file.
-    pub client_secret: Secret,
-    /// Where tokens are given.
-    pub token_url: String,
-    /// The scopes asked for.
-    pub scopes: Vec<String>,
-    /// Further parameters of the request for a token.
-    pub endpoint_params: BTreeMap<String, String>,
-}
-
-/// How a server is trusted, and how squall shows who it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TlsConfig {
-    /// Certificates to trust, PEM. Default: those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// The client certificate, PEM.
-    pub cert_file: Option<PathBuf>,
-    /// Its key, PEM.
-    pub key_file: Option<PathBuf>,
-    /// The name the server's certificate must have. Default: the host of the address.
-    pub server_name: Option<String>,
-    /// Trust any certificate. Default: `false`.
-    pub insecure_skip_verify: bool,
-}
+use crate::http::Secret;
+pub use crate::http::{Authorization, BasicAuth, HttpConfig, OAuth2, TlsConfig};
 
 /// Scheme of the `Authorization` header when none is given, as in Prometheus.
 const AUTHORIZATION_TYPE: &str = "Bearer";

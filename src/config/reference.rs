@@ -13,11 +13,11 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("notify[].slack", "SlackReceiver", include_str!("notify.rs")),
     ("notify[].pagerduty", "PagerdutyReceiver", include_str!("notify.rs")),
     ("storage", "StorageConfig", include_str!("storage.rs")),
-    ("HTTP, in `prometheus[]` and in each receiver", "HttpConfig", include_str!("http.rs")),
-    ("basic_auth", "BasicAuth", include_str!("http.rs")),
-    ("authorization", "Authorization", include_str!("http.rs")),
-    ("oauth2", "OAuth2", include_str!("http.rs")),
-    ("tls_config", "TlsConfig", include_str!("http.rs")),
+    ("HTTP, in `prometheus[]` and in each receiver", "HttpConfig", include_str!("../http.rs")),
+    ("basic_auth", "BasicAuth", include_str!("../http.rs")),
+    ("authorization", "Authorization", include_str!("../http.rs")),
+    ("oauth2", "OAuth2", include_str!("../http.rs")),
+    ("tls_config", "TlsConfig", include_str!("../http.rs")),
 ];
 
 /// Fields that are not keys of the file: they hold what stands beside them there.

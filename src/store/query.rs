@@ -62,6 +62,26 @@ impl fmt::Display for Cursor {
     }
 }
 
+/// A number of incidents that a page may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+// Invariant: from 1 to `LIMIT_MAX`.
+pub struct Limit(usize);
+
+impl Limit {
+    /// At most `limit` incidents.
+    ///
+    /// # Errors
+    ///
+    /// When the limit is 0 or above [`LIMIT_MAX`].
+    pub fn new(limit: usize) -> Result<Self, InvalidQuery> {
+        if (1..=LIMIT_MAX).contains(&limit) {
+            Ok(Self(limit))
+        } else {
+            Err(InvalidQuery::Limit(limit))
+        }
+    }
+}
+
 /// Which incidents; an absent filter lets all pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentQuery {
@@ -81,8 +101,8 @@ pub struct IncidentQuery {
     pub schedule: Option<String>,
     /// A part of the dependency's name or of the summary, whatever the case of its letters.
     pub text: Option<String>,
-    // Invariant: from 1 to `LIMIT_MAX`.
-    limit: usize,
+    /// The most incidents on the page.
+    pub limit: Limit,
     /// Where the page before ended.
     pub after: Option<Cursor>,
 }
@@ -98,7 +118,7 @@ impl Default for IncidentQuery {
             to: None,
             schedule: None,
             text: None,
-            limit: LIMIT_DEFAULT,
+            limit: Limit(LIMIT_DEFAULT),
             after: None,
         }
     }
@@ -108,7 +128,7 @@ impl IncidentQuery {
     /// The most incidents on the page.
     #[must_use]
     pub const fn limit(&self) -> usize {
-        self.limit
+        self.limit.0
     }
 
     /// Asks for at most `limit` incidents.
@@ -117,10 +137,7 @@ impl IncidentQuery {
     ///
     /// When the limit is 0 or above [`LIMIT_MAX`].
     pub fn with_limit(mut self, limit: usize) -> Result<Self, InvalidQuery> {
-        if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(InvalidQuery::Limit(limit));
-        }
-        self.limit = limit;
+        self.limit = Limit::new(limit)?;
         Ok(self)
     }
 }
@@ -189,7 +206,7 @@ fn statement(query: &IncidentQuery) -> (String, Vec<Value>) {
         write!(sql, "${})", values.len()).ok();
     }
     // One more than asked for tells whether there is a next page.
-    write!(sql, " ORDER BY {opened_at} DESC, {id} DESC LIMIT {}", query.limit + 1).ok();
+    write!(sql, " ORDER BY {opened_at} DESC, {id} DESC LIMIT {}", query.limit() + 1).ok();
     (sql, values)
 }
 
@@ -198,10 +215,10 @@ impl SqlStore {
         let (sql, values) = statement(query);
         let rows = self.database.read("read a page of incidents", &sql, &values).await?;
         let failed = self.database.error("read a page of incidents");
-        let mut incidents = Vec::with_capacity(rows.len().min(query.limit));
+        let mut incidents = Vec::with_capacity(rows.len().min(query.limit()));
         let mut next = None;
         for (index, row) in rows.iter().enumerate() {
-            if index == query.limit {
+            if index == query.limit() {
                 let last: &super::sql::Row = &rows[index - 1];
                 next = Some(Cursor {
                     id: last.text(0).map_err(&failed)?,

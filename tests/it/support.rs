@@ -2,6 +2,7 @@
 //! conditions instead of on time.
 
 pub(crate) mod http;
+pub(crate) mod memory_store;
 pub(crate) mod process;
 pub(crate) mod receiver;
 pub(crate) mod servers;

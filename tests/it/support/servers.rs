@@ -18,38 +18,36 @@ pub(crate) struct Server {
     pub(crate) program: Program,
 }
 
+impl Server {
+    /// The same Prometheus again, where it was, with what it had.
+    pub(crate) fn again(&self, folder: &Path) -> Self {
+        start_prometheus(folder, self.port)
+    }
+}
+
 /// Another program than Debian's, from the environment: `make test-servers` sets it.
 fn program(name: &str, variable: &str) -> String {
     squall::config::environment(variable).unwrap_or_else(|| name.to_owned())
 }
 
-/// A Prometheus that scrapes `targets` (`host:port`) every `interval`.
-pub(crate) fn prometheus(folder: &Path, targets: &[String], interval: &str) -> Server {
-    let port = free_port();
-    prometheus_on(port, folder, targets, interval)
-}
-
-/// The same on a given port, to start one again where it was.
-pub(crate) fn prometheus_on(
-    port: u16,
-    folder: &Path,
-    targets: &[String],
-    interval: &str,
-) -> Server {
-    let config = folder.join("prometheus.yml");
-    let listed: Vec<String> = targets.iter().map(|target| format!("'{target}'")).collect();
+/// A Prometheus that scrapes what `discovery` (an address of HTTP service discovery) lists.
+pub(crate) fn prometheus_of(folder: &Path, discovery: &str, interval: &str) -> Server {
     fs::write(
-        &config,
+        folder.join("prometheus.yml"),
         format!(
             "global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n\
-             scrape_configs:\n  - job_name: shop\n    static_configs:\n      - targets: [{}]\n",
-            listed.join(", ")
+             scrape_configs:\n  - job_name: shop\n    honor_labels: true\n    \
+             http_sd_configs: [{{url: '{discovery}', refresh_interval: 5s}}]\n"
         ),
     )
     .expect("a configuration for Prometheus");
+    start_prometheus(folder, free_port())
+}
+
+fn start_prometheus(folder: &Path, port: u16) -> Server {
     let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
     command
-        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"));
     let program = Program::start("prometheus", folder, &mut command);

@@ -1,0 +1,271 @@
+//! What changed, made durable together with the notifications it causes, and published.
+//!
+//! One task for all sources, so that the record has one writer. When the store takes no writes,
+//! changes wait in the [`Backlog`] and detection goes on; what is live is published at once either
+//! way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::api::{Board, ChangeEvent, SourceHealth};
+use crate::incident::{Dependency, Incident, State};
+use crate::notify::Planner;
+use crate::pipeline::{Change, Reason};
+use crate::series::Timestamp;
+use crate::store::{self, Backlog, Batch, MemoryOutbox, Saved, Store, StoreError};
+use crate::telemetry::{Chain, Metrics};
+
+/// Reports that wait for the recorder: one or two a source, as many as sources are sensible.
+pub(crate) const REPORTS_WAITING: usize = 16;
+/// Time the outbox gets to say what was told before; then it is decided without.
+const PLAN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The outcome of one poll of one source.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) source: String,
+    pub(crate) now: Timestamp,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) incidents: Vec<Incident>,
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Why the source does not answer, or what it warns of.
+    pub(crate) fault: Option<String>,
+    /// Whether its history has been seen.
+    pub(crate) is_warm: bool,
+}
+
+/// What the recorder knows of one source.
+#[derive(Debug, Default)]
+struct Known {
+    incidents: Vec<Incident>,
+    dependencies: Vec<Dependency>,
+    fault: Option<String>,
+    is_warm: bool,
+}
+
+/// Writes and publishes.
+pub(crate) struct Recorder {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) planner: watch::Receiver<Arc<PlannerFactory>>,
+    pub(crate) board: watch::Sender<Arc<Board>>,
+    pub(crate) warm: watch::Sender<bool>,
+    pub(crate) changes: broadcast::Sender<Arc<ChangeEvent>>,
+    /// The sources there are; those of others are forgotten.
+    pub(crate) sources: watch::Receiver<Vec<String>>,
+    /// Wakes the senders when something waits for them.
+    pub(crate) wake: watch::Sender<u64>,
+    pub(crate) metrics: Metrics,
+}
+
+/// Makes the planner of the present configuration.
+pub(crate) struct PlannerFactory(pub(crate) Box<dyn Fn() -> Planner + Send + Sync>);
+
+impl Recorder {
+    /// Records until the last sender of reports is gone, then saves what waits.
+    pub(crate) async fn run(mut self, mut reports: mpsc::Receiver<Report>) {
+        let mut known: BTreeMap<String, Known> = BTreeMap::new();
+        let mut planner = (self.planner.borrow_and_update().0)();
+        let mut saver = Saver::new(Arc::clone(&self.store));
+        loop {
+            tokio::select! {
+                biased;
+                // Cancel-safe: a report not yet received stays in the channel.
+                report = reports.recv() => {
+                    let Some(report) = report else { break };
+                    if self.planner.has_changed().unwrap_or(false) {
+                        planner = (self.planner.borrow_and_update().0)();
+                    }
+                    saver.add(self.batch(&report, &mut planner).await);
+                    self.publish_changes(&report);
+                    let one = known.entry(report.source).or_default();
+                    one.incidents = report.incidents;
+                    one.dependencies = report.dependencies;
+                    one.fault = report.fault;
+                    one.is_warm = report.is_warm;
+                    known.retain(|name, _| self.sources.borrow().contains(name));
+                    self.publish(&known, saver.fault.clone());
+                    saver.start();
+                }
+                // Cancel-safe: the task goes on, and is asked again.
+                told = saver.saved() => {
+                    self.publish(&known, saver.fault.clone());
+                    if told {
+                        self.wake.send_modify(|count| *count += 1);
+                    }
+                }
+            }
+        }
+        saver.finish().await;
+    }
+
+    /// The incidents to save and the notifications they cause.
+    async fn batch(&self, report: &Report, planner: &mut Planner) -> Batch {
+        let mut batch = Batch::default();
+        for change in &report.changes {
+            // The record begins when an incident fires; what was only pending is live alone.
+            if change.incident.detected_at.is_none() {
+                continue;
+            }
+            let reason = match change.reason {
+                Reason::Opened | Reason::Fired => store::Reason::Fired,
+                Reason::Revised => store::Reason::Revised,
+                Reason::Resolved => store::Reason::Resolved,
+                Reason::Withdrawn => continue,
+            };
+            batch.incidents.push(Saved { reason, incident: change.incident.clone() });
+        }
+        // Those that changed and, for repetition, those that still fire.
+        let mut told: Vec<Incident> =
+            batch.incidents.iter().map(|saved| saved.incident.clone()).collect();
+        for incident in &report.incidents {
+            if incident.state == State::Firing && told.iter().all(|other| other.id != incident.id) {
+                told.push(incident.clone());
+            }
+        }
+        let plan = planner.plan(self.store.as_ref(), &told, report.now);
+        batch.notifications = match tokio::time::timeout(PLAN_TIMEOUT, plan).await {
+            Ok(planned) => planned,
+            Err(_) => planner.plan(&MemoryOutbox::default(), &told, report.now).await,
+        };
+        batch
+    }
+
+    /// Tells the readers of events.
+    fn publish_changes(&self, report: &Report) {
+        for change in &report.changes {
+            if change.reason == Reason::Fired {
+                self.metrics.incident(change.incident.verdict.class.as_str());
+            }
+            tracing::info!(
+                incident = %change.incident.id,
+                dependency = change.incident.dependency.name(),
+                class = change.incident.verdict.class.as_str(),
+                reason = change.reason.as_str(),
+                summary = change.incident.verdict.summary,
+                "an incident changed",
+            );
+            let event =
+                ChangeEvent { reason: change.reason.as_str(), incident: change.incident.clone() };
+            // No reader is no failure.
+            drop(self.changes.send(Arc::new(event)));
+        }
+    }
+
+    /// Puts what is live on the board.
+    fn publish(&self, known: &BTreeMap<String, Known>, storage_fault: Option<String>) {
+        let sources = self.sources.borrow();
+        let health = |name: &String| SourceHealth {
+            name: name.clone(),
+            fault: match known.get(name) {
+                Some(one) => one.fault.clone(),
+                None => Some("not asked yet".to_owned()),
+            },
+        };
+        let board = Board {
+            incidents: known.values().flat_map(|one| one.incidents.clone()).collect(),
+            dependencies: known.values().flat_map(|one| one.dependencies.clone()).collect(),
+            sources: sources.iter().map(health).collect(),
+            storage_fault,
+        };
+        self.board.send_replace(Arc::new(board));
+        let warm = sources.iter().all(|name| known.get(name).is_some_and(|one| one.is_warm));
+        self.warm.send_if_modified(|was| {
+            // Once warm is warm: a source that goes away later is a fault of the source.
+            let becomes = warm && !*was;
+            *was |= warm;
+            becomes
+        });
+    }
+}
+
+/// Saves in a task of its own: a store that hangs must not hold up detection.
+struct Saver {
+    store: Arc<dyn Store>,
+    // None while a task has it.
+    backlog: Option<Backlog>,
+    task: Option<JoinHandle<(Backlog, Result<(), StoreError>)>>,
+    waiting: Vec<Batch>,
+    // Whether the batches under way hold notifications.
+    tells: bool,
+    fault: Option<String>,
+}
+
+impl Saver {
+    fn new(store: Arc<dyn Store>) -> Self {
+        let backlog = Some(Backlog::new());
+        Self { store, backlog, task: None, waiting: Vec::new(), tells: false, fault: None }
+    }
+
+    fn add(&mut self, batch: Batch) {
+        self.tells |= !batch.notifications.is_empty();
+        match &mut self.backlog {
+            Some(backlog) => backlog.push(batch),
+            None => self.waiting.push(batch),
+        }
+    }
+
+    /// Starts to save what waits, unless that is under way.
+    fn start(&mut self) {
+        let Some(mut backlog) = self.backlog.take() else { return };
+        for batch in self.waiting.drain(..) {
+            backlog.push(batch);
+        }
+        if backlog.is_empty() {
+            self.backlog = Some(backlog);
+            return;
+        }
+        let store = Arc::clone(&self.store);
+        self.task = Some(tokio::spawn(async move {
+            let outcome = backlog.flush(store.as_ref()).await;
+            (backlog, outcome)
+        }));
+    }
+
+    /// Waits until what is under way is saved or has failed; for ever when nothing is. Says
+    /// whether notifications were saved.
+    async fn saved(&mut self) -> bool {
+        let Some(task) = &mut self.task else { return std::future::pending().await };
+        let joined = task.await;
+        self.task = None;
+        let (backlog, outcome) = match joined {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "saving broke off; what was to be saved is lost");
+                (Backlog::new(), Ok(()))
+            }
+        };
+        self.fault = outcome.as_ref().err().map(|error| error.reason().as_str().to_owned());
+        let is_saved = outcome.is_ok();
+        if let Err(error) = outcome {
+            tracing::error!(
+                reason = error.reason().as_str(), waiting = backlog.changes(),
+                error = %Chain(&error), "cannot save; detection goes on",
+            );
+        }
+        self.backlog = Some(backlog);
+        let tells = is_saved && std::mem::take(&mut self.tells);
+        if is_saved && !self.waiting.is_empty() {
+            self.tells |= self.waiting.iter().any(|batch| !batch.notifications.is_empty());
+            self.start();
+        }
+        tells
+    }
+
+    /// Saves the rest, as far as the store takes it.
+    async fn finish(mut self) {
+        if self.task.is_some() {
+            self.saved().await;
+        }
+        self.start();
+        if self.task.is_some() {
+            self.saved().await;
+        }
+        if let Some(backlog) = self.backlog.filter(|backlog| !backlog.is_empty()) {
+            tracing::warn!(changes = backlog.changes(), "stopped with changes that are not saved");
+        }
+    }
+}
