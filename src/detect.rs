@@ -12,6 +12,8 @@ pub mod period;
 pub mod resolution;
 pub mod schedule_fit;
 pub mod spectrum;
+pub mod wall_clock;
+pub mod warped;
 #[cfg(test)]
 pub(crate) mod draws;
 

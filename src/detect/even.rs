@@ -102,7 +102,7 @@ pub enum Count {
 }
 
 impl Count {
-    fn of(self, interval: &Interval) -> f64 {
+    pub(crate) fn of(self, interval: &Interval) -> f64 {
         match self {
             Self::Requests => interval.requests,
             Self::Errors => interval.errors,

@@ -248,7 +248,7 @@ fn allow_for_background(power: f64, ordinates: f64) -> f64 {
 }
 
 /// `ln P(X > x)` for an Erlang variable of `order` and rate one.
-fn erlang_tail_ln(order: usize, x: f64) -> f64 {
+pub(crate) fn erlang_tail_ln(order: usize, x: f64) -> f64 {
     let (mut term, mut sum) = (1.0, 1.0);
     for k in 1..order {
         term *= x / k as f64;
