@@ -257,7 +257,9 @@ impl Client {
         if !scopes.is_empty() {
             form.push(("scope", &scopes));
         }
-        form.extend(oauth2.endpoint_params.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        form.extend(
+            oauth2.endpoint_params.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+        );
         let asked = self.client.post(&oauth2.token_url).timeout(CONNECT_TIMEOUT);
         let answer = asked.basic_auth(&oauth2.client_id, Some(secret)).form(&form).send().await;
         let answer = answer.and_then(reqwest::Response::error_for_status);
@@ -301,9 +303,8 @@ fn tls(
     mut builder: reqwest::ClientBuilder,
     config: &TlsConfig,
 ) -> Result<reqwest::ClientBuilder, HttpError> {
-    let read = |what, path: &PathBuf| {
-        std::fs::read(path).map_err(|cause| HttpError::File { what, cause })
-    };
+    let read =
+        |what, path: &PathBuf| std::fs::read(path).map_err(|cause| HttpError::File { what, cause });
     if let Some(path) = &config.ca_file {
         let pem = read("the certificates to trust", path)?;
         let certificates = reqwest::Certificate::from_pem_bundle(&pem)
@@ -332,10 +333,7 @@ fn reveal(what: &'static str, secret: &Secret) -> Result<String, HttpError> {
     secret.reveal().map_err(|cause| HttpError::File { what, cause })
 }
 
-fn setting(
-    what: &'static str,
-    cause: impl std::error::Error + Send + Sync + 'static,
-) -> HttpError {
+fn setting(what: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::Setting { what, cause: Box::new(cause) }
 }
 

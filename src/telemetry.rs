@@ -54,8 +54,10 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), InvalidLevel> {
     let is_level = tracing::Level::from_str(level).is_ok();
     let filter = if is_level { format!("warn,squall={level}") } else { level.to_owned() };
     let filter = EnvFilter::try_new(filter).map_err(|_cause| InvalidLevel(level.to_owned()))?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_timer(Utc);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_timer(Utc);
     let outcome = match format {
         LogFormat::Logfmt => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

@@ -93,11 +93,7 @@ async fn listen(what: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind("127.0.0.1:0").await.map_err(cannot)
 }
 
-async fn tell(
-    args: &Args,
-    duration: Option<Duration>,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
+async fn tell(args: &Args, duration: Option<Duration>, out: &mut dyn Write) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let (lines, mut told) = mpsc::channel(LINES_WAITING);
     let prometheus = listen("the simulated Prometheus").await?;

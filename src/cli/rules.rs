@@ -74,7 +74,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let rules = load(&args.rules_path)?;
     match &args.action {
         Action::List { format: Format::Json } => {
-            let schedules: Vec<Value> = rules.schedules().iter().map(|r| schedule_json(r)).collect();
+            let schedules: Vec<Value> =
+                rules.schedules().iter().map(|r| schedule_json(r)).collect();
             let presets: Vec<Value> = rules.presets().iter().map(|p| preset_json(p)).collect();
             print_json(out, &json!({"schedules": schedules, "presets": presets}))
         }

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-pub use crate::http::Secret;
 pub(crate) use crate::http::HIDDEN;
+pub use crate::http::Secret;
 use crate::rules::spanned::Fields;
 
 impl Secret {

@@ -84,7 +84,7 @@ pub struct Worker {
     manners: Manners,
     started: Instant,
     not_before: Instant,
-    unfinished: Option<(Delivery, Outcome)>,
+    pub(super) unfinished: Option<(Delivery, Outcome)>,
 }
 
 impl fmt::Debug for Worker {

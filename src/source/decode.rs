@@ -83,7 +83,13 @@ pub struct Decoded {
 ///
 /// When it is not one. The sink may have got some samples by then.
 pub fn decode(body: &[u8], sink: &mut dyn SampleSink) -> Result<Decoded, DecodeError> {
-    let mut state = State { sink, decoded: Decoded::default(), labels: LabelBuffer::default(), name: String::new(), early: Vec::new() };
+    let mut state = State {
+        sink,
+        decoded: Decoded::default(),
+        labels: LabelBuffer::default(),
+        name: String::new(),
+        early: Vec::new(),
+    };
     let mut json = serde_json::Deserializer::from_slice(body);
     let envelope = Envelope(&mut state).deserialize(&mut json).map_err(DecodeError::Json)?;
     json.end().map_err(DecodeError::Json)?;

@@ -145,7 +145,8 @@ impl Prometheus {
     ) -> Result<Answer, SourceError> {
         let mut whole = Answer::default();
         for part in split::windows(window, WINDOW_MAX) {
-            let mut open = vec![split::Question { selector: selector.clone(), window: part, cuts: 0 }];
+            let mut open =
+                vec![split::Question { selector: selector.clone(), window: part, cuts: 0 }];
             let mut asked = 0;
             while let Some(question) = open.pop() {
                 asked += 1;
@@ -169,7 +170,8 @@ impl Prometheus {
         question: &split::Question,
         sink: &mut dyn SampleSink,
     ) -> Result<Answer, SourceError> {
-        let query = format!("{}[{}ms]", question.selector, question.window.length().as_millis().max(1));
+        let query =
+            format!("{}[{}ms]", question.selector, question.window.length().as_millis().max(1));
         let time = answer::seconds(question.window.until);
         let timeout = format!("{}ms", self.config.timeout.as_millis());
         let form = [
@@ -219,7 +221,8 @@ impl Prometheus {
     async fn once(&self, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>, SourceError> {
         let url = format!("{}{path}", self.base);
         let requests = self.client.requests();
-        let request = if form.is_empty() { requests.get(url) } else { requests.post(url).form(form) };
+        let request =
+            if form.is_empty() { requests.get(url) } else { requests.post(url).form(form) };
         let unreachable = |cause: Box<dyn std::error::Error + Send + Sync>| {
             SourceError::Unreachable { source_name: self.config.name.clone(), cause }
         };
@@ -293,9 +296,9 @@ impl Source for Prometheus {
             let decoded =
                 decode::decode(&body, &mut vector).map_err(|cause| self.undecodable(cause))?;
             let sample = decoded.scalar.or_else(|| vector.0.first()?.1.first().copied());
-            sample.map(|sample| Timestamp::from_seconds(sample.value)).ok_or_else(|| {
-                self.undecodable(decode::DecodeError::Missing { expected: "time" })
-            })
+            sample
+                .map(|sample| Timestamp::from_seconds(sample.value))
+                .ok_or_else(|| self.undecodable(decode::DecodeError::Missing { expected: "time" }))
         })
     }
 }

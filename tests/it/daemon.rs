@@ -13,9 +13,9 @@ use squall::config;
 use squall::daemon::{self, Loaded, Setup};
 use squall::incident::{Incident, State};
 use squall::rules::Rules;
+use squall::series::Timestamp;
 use squall::series::selector::Selector;
 use squall::series::table::LabelBuffer;
-use squall::series::Timestamp;
 use squall::sim::scenario::Scenario;
 use squall::sim::world::World;
 use squall::source::{Answer, Answering, SampleSink, Source, SourceError, Window};
@@ -255,7 +255,10 @@ async fn a_source_that_fails_in_mid_storm_neither_opens_nor_ends_anything() {
     story.fleet.from_now_on(FAILS);
     story.until(700.0).await;
     let still = story.expect_one(Class::BackoffWithoutJitter);
-    assert_eq!((still.state, still.updated_at <= fired.updated_at.plus_seconds(5.0)), (State::Firing, true));
+    assert_eq!(
+        (still.state, still.updated_at <= fired.updated_at.plus_seconds(5.0)),
+        (State::Firing, true)
+    );
     story.fleet.from_now_on(ANSWERS);
     story.until(1000.0).await;
     assert_eq!(story.expect_one(Class::BackoffWithoutJitter).state, State::Resolved);

@@ -171,9 +171,9 @@ fn storms_on_a_real_prometheus_are_paged_by_name_and_look_alikes_are_not() {
 
     // The herd: paged to the webhook with its schedule, soon after its fourth wave.
     let herd = "backoff-without-jitter";
-    let page = stage.receiver.wait_for("the page of the herd", PAGE_LIMIT, |it| {
-        pages(it, "payments", herd)
-    });
+    let page = stage
+        .receiver
+        .wait_for("the page of the herd", PAGE_LIMIT, |it| pages(it, "payments", herd));
     let received_at = SystemClock.now().seconds();
     let incidents = get_json(port, "/api/v1/incidents?dependency=payments");
     let incident = &incidents["data"]["incidents"][0];

@@ -11,15 +11,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("series", &[]),
     ("clock", &["series"]),
     ("telemetry", &["series"]),
+    ("http", &[]),
     ("rules", &["series"]),
-    ("source", &["series", "clock", "telemetry"]),
+    ("source", &["series", "clock", "telemetry", "http"]),
     ("detect", &["series"]),
     ("classify", &["series", "detect", "rules"]),
     ("incident", &["series", "detect", "classify"]),
     ("pipeline", &["series", "detect", "classify", "incident", "rules"]),
     ("wire", &["series", "detect", "classify", "incident"]),
     ("store", &["series", "classify", "incident", "wire", "clock", "telemetry"]),
-    ("notify", &["series", "classify", "incident", "wire", "store", "clock", "telemetry"]),
+    ("notify", &["series", "classify", "incident", "wire", "store", "clock", "telemetry", "http"]),
     ("api", &["series", "classify", "incident", "wire", "store", "clock", "telemetry"]),
     ("sim", &["series", "clock", "rules"]),
 ];
@@ -55,7 +56,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("std::env", &["src/config", "src/main.rs"]),
     ("axum", &["src/api", "src/sim/serve"]),
     ("sqlx::", &["src/store"]),
-    ("reqwest", &["src/source/prometheus", "src/notify", "src/cli/incidents"]),
+    ("reqwest", &["src/http", "src/source/prometheus", "src/notify", "src/cli/incidents"]),
     ("std::process::Command", &[]),
 ];
 

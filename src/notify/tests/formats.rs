@@ -254,7 +254,10 @@ fn pagerduty_triggers_updates_and_resolves_one_page() {
     page.told = vec![told(Event::Resolved, &over(b))];
     page.others = vec![told(Event::Firing, &a)];
     let update = pagerduty.body("R", &page);
-    assert_eq!((&update["event_action"], &update["dedup_key"]), (&"trigger".into(), &trigger["dedup_key"]));
+    assert_eq!(
+        (&update["event_action"], &update["dedup_key"]),
+        (&"trigger".into(), &trigger["dedup_key"])
+    );
     page.told = vec![told(Event::Resolved, &over(a))];
     page.others.clear();
     let resolve = pagerduty.body("R", &page);

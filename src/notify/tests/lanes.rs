@@ -155,11 +155,8 @@ async fn a_receiver_that_fails_for_an_hour_gets_everything_in_order() {
     // The budget: 10 at once and one in twelve seconds after that.
     assert!(failed.len() <= 311, "{} tries in an hour", failed.len());
     // Full jitter at the cap: the mean wait is half of it, and short waits happen as well as long.
-    let waits: Vec<f64> = failed
-        .windows(2)
-        .skip(9)
-        .map(|pair| (pair[1].at - pair[0].at).as_secs_f64())
-        .collect();
+    let waits: Vec<f64> =
+        failed.windows(2).skip(9).map(|pair| (pair[1].at - pair[0].at).as_secs_f64()).collect();
     let mean = waits.iter().sum::<f64>() / f64::from(u32::try_from(waits.len()).unwrap());
     assert!(waits.len() >= 10, "{waits:?}");
     // 300 s uniform: the mean of n draws has a standard error of 87 / sqrt(n); four of them.

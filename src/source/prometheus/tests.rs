@@ -55,7 +55,9 @@ async fn read_request(socket: &mut tokio::net::TcpStream) -> String {
 
 fn reply(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
-    format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+    format!(
+        "HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    )
 }
 
 fn json(body: &str) -> String {
@@ -229,10 +231,8 @@ async fn tokens_are_fetched_once_and_bearers_read_from_their_file() {
     let file = folder.path().join("token");
     std::fs::write(&file, "from-file\n").unwrap();
     let mut signed = config(&url);
-    signed.http.authorization = Some(Authorization {
-        r#type: "Bearer".to_owned(),
-        credentials: Secret::File(file),
-    });
+    signed.http.authorization =
+        Some(Authorization { r#type: "Bearer".to_owned(), credentials: Secret::File(file) });
     ask(signed).await.0.unwrap();
     assert!(asked.lock().unwrap()[2].to_lowercase().contains("authorization: bearer from-file"));
 }

@@ -36,7 +36,10 @@ impl MemoryStore {
 
     /// The newest word on each incident.
     pub(crate) fn latest(&self) -> BTreeMap<IncidentId, Incident> {
-        self.lock().iter().map(|saved| (saved.incident.id.clone(), saved.incident.clone())).collect()
+        self.lock()
+            .iter()
+            .map(|saved| (saved.incident.id.clone(), saved.incident.clone()))
+            .collect()
     }
 
     /// Every notification ever kept.

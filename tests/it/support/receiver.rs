@@ -117,7 +117,8 @@ fn take(stream: TcpStream, status: u16) -> Option<Received> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let mut stream = stream;
-    write!(stream, "HTTP/1.1 {status} told\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").ok()?;
+    write!(stream, "HTTP/1.1 {status} told\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .ok()?;
     let raw = String::from_utf8(body).ok()?;
     let body = serde_json::from_str(&raw).unwrap_or(Value::Null);
     Some(Received { idempotency_key, signature, raw, body })

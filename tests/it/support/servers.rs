@@ -70,8 +70,7 @@ pub(crate) fn alertmanager(folder: &Path, webhook: &str, group_wait: &str) -> Se
         ),
     )
     .expect("a configuration for Alertmanager");
-    let mut command =
-        Command::new(program("prometheus-alertmanager", "SQUALL_TEST_ALERTMANAGER"));
+    let mut command = Command::new(program("prometheus-alertmanager", "SQUALL_TEST_ALERTMANAGER"));
     command
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.path={}", folder.join("alertmanager").display()))
