@@ -6,6 +6,8 @@ set -euo pipefail
 declare -A program_of=([prometheus]=prometheus [prometheus-alertmanager]=prometheus-alertmanager)
 
 missing=()
+# The server's programs are not on the path.
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 for package in "${!program_of[@]}"; do
     command -v "${program_of[$package]}" >/dev/null || missing+=("$package")
 done

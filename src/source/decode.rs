@@ -180,7 +180,7 @@ impl<'de> Visitor<'de> for Envelope<'_, '_> {
                 "error" => header.message = map.next_value()?,
                 "warnings" => {
                     let warnings: Option<Vec<String>> = map.next_value()?;
-                    self.0.decoded.warnings = warnings.unwrap_or_default();
+                    self.0.decoded.warnings.extend(warnings.unwrap_or_default());
                 }
                 // A cluster that misses one of its stores says so here.
                 "isPartial" => {

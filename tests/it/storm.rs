@@ -82,7 +82,8 @@ scrape: {{interval: 1s, targets: {TARGETS}}}
 /// Everything that a story needs, in a folder of its own.
 struct Stage {
     folder: TempDir,
-    fleet: Program,
+    // Held so that the targets live as long as the story.
+    _fleet: Program,
     prometheus: Server,
     receiver: Receiver,
 }
@@ -103,7 +104,7 @@ impl Stage {
         assert_eq!(targets.as_array().map(Vec::len), Some(TARGETS), "{targets}");
         let discovery = format!("http://127.0.0.1:{port}/targets");
         let prometheus = prometheus_of(folder.path(), &discovery, "1s");
-        Self { folder, fleet, prometheus, receiver: Receiver::start() }
+        Self { folder, _fleet: fleet, prometheus, receiver: Receiver::start() }
     }
 
     /// Writes the configuration of the daemon.

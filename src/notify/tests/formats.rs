@@ -310,7 +310,7 @@ fn a_mail_has_its_key_and_its_thread() {
     let one = message(vec![told(Event::Firing, &incident())], Vec::new());
     let mail = String::from_utf8(email.mail(&one).unwrap().formatted()).unwrap();
     for expected in [
-        "From: \"squall\" <squall@shop.example>",
+        "From: squall <squall@shop.example>",
         "To: oncall@shop.example",
         "Message-ID: <00112233445566778899aabbccddeeff@shop.example>",
         "References: <5f0c9e1b2a7d4c38@shop.example>",

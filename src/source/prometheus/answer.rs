@@ -62,13 +62,16 @@ fn retry_after(asked: &str, date: &str) -> Option<Duration> {
 pub(super) fn refusal(name: &str, status: u16, head: &Head, body: &[u8]) -> SourceError {
     let source_name = name.to_owned();
     let told = decode::decode_error(body).map(|(error_type, text)| format!("{error_type}: {text}"));
+    // Asked of the whole text: what it says of limits often stands at its end.
+    let lower = told
+        .as_deref()
+        .map_or_else(|| String::from_utf8_lossy(body).to_lowercase(), str::to_lowercase);
     let message = match told {
         Some(told) => shorten(&told),
         // A proxy's page is of no use to anyone.
         None if head.content_type.starts_with("text/html") => "an HTML page".to_owned(),
         None => shorten(String::from_utf8_lossy(body).trim()),
     };
-    let lower = message.to_lowercase();
     if status == 413 || (status != 429 && TOO_MUCH.iter().any(|phrase| lower.contains(phrase))) {
         return SourceError::TooExpensive { source_name, message };
     }
