@@ -31,8 +31,15 @@ const AMPLIFICATION_MIN: f64 = 1.15;
 const GAIN_CLEAR: f64 = 12.0;
 /// Margin past which no later look changes the family.
 const GAIN_CERTAIN: f64 = 60.0;
-/// Deviance per interval up to which a family fits.
-const GOODNESS_FITS: f64 = 2.5;
+/// Deviance per interval up to which a family without waves fits.
+const GOODNESS_FITS: f64 = 4.0;
+/// Deviance per interval up to which waves in step fit.
+const GOODNESS_WAVES: f64 = 1.5;
+/// Gain over the deviance left, past which waves in step explain nearly everything although what
+/// they leave is more than chance: real herds are not as sharp as the model.
+const GAIN_OVER_DEVIANCE: f64 = 2.0;
+/// Margin at which a class that pages nobody is named.
+const GAIN_SMALL: f64 = 4.0;
 /// Waves that must stand apart before a schedule is named.
 const WAVES_MIN: usize = 2;
 /// Waves that must stand apart before the schedule is certain.
@@ -43,7 +50,7 @@ const SPREAD_HERD: f64 = 0.16;
 const SPREAD_WAVES: f64 = 0.4;
 /// Coarsest resolvable gap, seconds, at which the absence of waves is evidence of a flood: no
 /// schedule worth the name waits less.
-const FLOOD_GAP_SECONDS: f64 = 2.5;
+const FLOOD_GAP_SECONDS: f64 = 3.0;
 /// Shortest activity of a flood, seconds.
 const FLOOD_SECONDS_MIN: f64 = 25.0;
 /// Activity of a flood in scrape cycles.
@@ -152,12 +159,9 @@ fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
     let fit = scene.fit?;
     let winner = fit.families.first()?;
     let goodness = winner.deviance / count(fit.intervals.max(1));
-    if goodness > GOODNESS_FITS {
-        return None;
-    }
     let lockstep = &fit.lockstep;
     if winner.family.is_lockstep() {
-        if fit.gain < GAIN_CLEAR || lockstep.waves_resolved < WAVES_MIN {
+        if !waves_fit(fit) {
             return None;
         }
         let class = if lockstep.spread < SPREAD_HERD {
@@ -182,6 +186,9 @@ fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
         };
         return Some(Reading { class, ripeness, score: margin });
     }
+    if goodness > GOODNESS_FITS {
+        return None;
+    }
     let runner_up = |accept: &dyn Fn(Family) -> bool| {
         fit.families
             .iter()
@@ -200,11 +207,19 @@ fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
         ),
         _ => return None,
     };
-    if margin < GAIN_CLEAR {
+    if margin < GAIN_SMALL {
         return None;
     }
     let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
     Some(Reading { class, ripeness, score: margin })
+}
+
+/// Whether waves in step win by a margin, fit, and stand apart.
+fn waves_fit(fit: &FitReport) -> bool {
+    let left = fit.goodness * count(fit.intervals);
+    fit.gain >= GAIN_CLEAR
+        && fit.lockstep.waves_resolved >= WAVES_MIN
+        && (fit.goodness <= GOODNESS_WAVES || fit.gain >= GAIN_OVER_DEVIANCE * left)
 }
 
 /// Load held up with no schedule in it, where a schedule would have been seen.
@@ -216,11 +231,11 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
     if !(long_enough && visible && scene.storm_is_certain()) {
         return None;
     }
-    if let Some(fit) = scene.fit {
-        let lockstep_fits = fit.winner().is_lockstep() && fit.goodness < GOODNESS_FITS;
-        if lockstep_fits && fit.gain > GAIN_CLEAR {
-            return None;
-        }
+    if let Some(fit) = scene.fit
+        && fit.winner().is_lockstep()
+        && waves_fit(fit)
+    {
+        return None;
     }
     // Held up, not decaying: the second half of the activity carries its part of the load.
     let held = held_share(scene);
@@ -440,7 +455,7 @@ fn schedule_of(fit: &FitReport) -> Schedule {
 fn confidence(reading: &Reading) -> f64 {
     match reading.class {
         Class::Inconclusive => 0.5,
-        _ => 1.0 - 0.5 * (-reading.score / 30.0).exp(),
+        _ => 0.5f64.mul_add(-(-reading.score / 30.0).exp(), 1.0),
     }
 }
 

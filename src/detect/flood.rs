@@ -130,8 +130,8 @@ pub fn measure(intervals: &[Interval], baseline: &Baseline, onset: Timestamp) ->
     let (mut active_requests, mut active_expected, mut active_errors) = (0.0, 0.0, 0.0);
     for interval in &since {
         let expected = baseline.expected(interval);
-        let floor =
-            error_floor(interval, baseline).min(baseline.error_ratio * 2.0 * expected + 1.0);
+        let floor = error_floor(interval, baseline)
+            .min((baseline.error_ratio * 2.0).mul_add(expected, 1.0));
         load.error_floor += floor;
         let fails = holds_failures(interval, baseline);
         let grows = interval.requests

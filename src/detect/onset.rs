@@ -128,8 +128,8 @@ pub fn error_floor(interval: &Interval, baseline: &Baseline) -> f64 {
 #[must_use]
 pub fn holds_failures(interval: &Interval, baseline: &Baseline) -> bool {
     // What the baseline traffic would fail, not what the failing retries themselves add.
-    let floor =
-        baseline.error_ratio * interval.requests.min(2.0 * baseline.expected(interval) + 1.0);
+    let floor = baseline.error_ratio
+        * interval.requests.min(2.0f64.mul_add(baseline.expected(interval), 1.0));
     interval.errors
         > DIRTY_SDS.mul_add((baseline.error_dispersion * floor).sqrt(), floor) + DIRTY_COUNT
 }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(screen.push(&interval(0, 0.0, 15.0, 150.0, 1.0), &baseline()), None);
         let alarm = screen.push(&interval(0, 15.0, 30.0, 150.0, 80.0), &baseline());
         assert_eq!(alarm, Some(Alarm::Errors));
-        assert_eq!(screen.quiet_until(Alarm::Errors).seconds(), 15.0);
+        assert_eq!(screen.quiet_until(Alarm::Errors), Timestamp::from_seconds(15.0));
     }
 
     #[test]

@@ -315,6 +315,6 @@ mod tests {
         }
         let gaps = shared_gaps(&intervals);
         assert_eq!(gaps.len(), 1);
-        assert_eq!(gaps[0].map(Timestamp::seconds), [138.0, 210.0]);
+        assert_eq!(gaps[0], [138.0, 210.0].map(Timestamp::from_seconds));
     }
 }

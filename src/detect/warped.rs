@@ -64,11 +64,6 @@
 //! * D. Sornette. Discrete scale invariance and complex dimensions. *Physics Reports* 297(5),
 //!   239-270, 1998. <https://doi.org/10.1016/S0370-1573(97)00076-8>
 
-#![expect(
-    clippy::suboptimal_flops,
-    reason = "a fused multiply-add is a library call on the default target"
-)]
-
 use std::f64::consts::PI;
 
 use realfft::RealFftPlanner;
@@ -163,7 +158,7 @@ pub fn warped_peaks(
 /// The residuals in even bins of `u`, in units of their noise; and the length of the axis.
 fn warp(even: &EvenResiduals, lead: f64, first: usize, scale: f64) -> Option<([f64; BINS], f64)> {
     let step = even.step_seconds();
-    let at = |cell: usize| (1.0 + ((cell as f64 - lead) * step).max(0.0) / scale).ln();
+    let at = |cell: usize| (((cell as f64 - lead) * step).max(0.0) / scale).ln_1p();
     let span = at(even.len());
     // Three waves of the smallest factor must fit.
     if span < 3.0 * FACTOR_MIN.ln() {

@@ -119,7 +119,7 @@ impl Episode {
             .incident
             .as_ref()
             .and_then(|incident| incident.verdict.schedule.as_ref())
-            .and_then(|schedule| next_wait(schedule))
+            .and_then(next_wait)
             .unwrap_or(0.0);
         (HOLD_SCRAPES * scrape_seconds)
             .max(HOLD_SECONDS_MIN)

@@ -150,13 +150,13 @@ impl Worker {
     /// Does one thing; returns how long to wait before the next.
     pub async fn turn(&mut self) -> Duration {
         let receiver = self.notifier.name().to_owned();
-        if let Some((delivery, outcome)) = self.unfinished.take() {
-            if let Err(error) = self.outbox.finish(&delivery, &outcome).await {
-                tracing::warn!(receiver, reason = error.reason().as_str(), %error,
+        if let Some((delivery, outcome)) = self.unfinished.take()
+            && let Err(error) = self.outbox.finish(&delivery, &outcome).await
+        {
+            tracing::warn!(receiver, reason = error.reason().as_str(), %error,
                     "cannot write down the end of a try");
-                self.unfinished = Some((delivery, outcome));
-                return SLEEP_MAX.mul_f64((self.draw)());
-            }
+            self.unfinished = Some((delivery, outcome));
+            return SLEEP_MAX.mul_f64((self.draw)());
         }
         let gate = self.not_before.saturating_duration_since(Instant::now());
         if !gate.is_zero() {

@@ -30,7 +30,9 @@ const RELEARN_SECONDS_MIN: f64 = 60.0;
 /// Scrape cycles next to now that a lesson leaves out: trouble there may not have alarmed yet.
 const LESSON_GUARD_CYCLES: f64 = 3.0;
 /// Scrape cycles a first lesson takes.
-const LEARNING_CYCLES: f64 = 8.0;
+const LEARNING_CYCLES: f64 = 12.0;
+/// Shortest first lesson, seconds: red noise shows its size over a minute, not over a few scrapes.
+const LEARNING_SECONDS_MIN: f64 = 60.0;
 /// Growth of the time between two looks at one episode.
 const LOOK_GROWTH: f64 = 0.04;
 /// Seconds a suspicion without any incident is held before the new level is taken as normal.
@@ -171,7 +173,7 @@ impl Tracked {
     pub(super) fn describe(&self, now: Timestamp) -> Dependency {
         let scrape = self.resolution.map_or(0.0, |resolution| resolution.scrape_seconds);
         let stale = self.seen_until.is_none_or(|seen| {
-            scrape > 0.0 && now.seconds_since(seen) > STALE_CYCLES * scrape.max(1.0) + 60.0
+            scrape > 0.0 && now.seconds_since(seen) > STALE_CYCLES.mul_add(scrape.max(1.0), 60.0)
         });
         let state = match &self.resolution {
             None if stale && self.seen_until.is_some() => Visibility::Stale,
@@ -228,7 +230,7 @@ impl Tracked {
         let Ok(baseline) = Baseline::learn(&lesson, self.targets) else { return };
         let resolution = Resolution::measure(&lesson, &baseline, self.with_errors);
         let span = baseline.span[1].seconds_since(baseline.span[0]);
-        if span < LEARNING_CYCLES * resolution.scrape_seconds {
+        if span < (LEARNING_CYCLES * resolution.scrape_seconds).max(LEARNING_SECONDS_MIN) {
             return;
         }
         self.baseline = Some(baseline);

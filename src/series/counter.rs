@@ -287,7 +287,8 @@ mod tests {
         let mut counter = Counter::starting_at(1000.0);
         for n in 1..100 {
             let lag = if n % 2 == 0 { 5.0 } else { 0.0 };
-            counter.push(1000.0 + 10.0 * f64::from(n) - 12.0 * lag / 5.0, Restart::Unknown);
+            counter
+                .push(10.0f64.mul_add(f64::from(n), 1000.0) - 12.0 * lag / 5.0, Restart::Unknown);
         }
         assert!(counter.is_counter());
     }

@@ -132,7 +132,7 @@ pub fn print(points: &[Point]) -> String {
                 let run = rest.iter().take_while(|point| **point == Point::Missing).count();
                 word.push('_');
                 if run > 1 {
-                    let _ = write!(word, "x{run}");
+                    write!(word, "x{run}").expect("writing to text cannot fail");
                 }
                 run
             }
@@ -143,13 +143,14 @@ pub fn print(points: &[Point]) -> String {
                 };
                 let run = run_length(rest, start, step);
                 if run > 2 {
-                    let _ = match step {
+                    match step {
                         0.0 => write!(word, "{start}x{}", run - 1),
                         step => write!(word, "{start}{step:+}x{}", run - 1),
-                    };
+                    }
+                    .expect("writing to text cannot fail");
                     run
                 } else {
-                    let _ = write!(word, "{start}");
+                    write!(word, "{start}").expect("writing to text cannot fail");
                     1
                 }
             }

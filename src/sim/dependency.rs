@@ -148,10 +148,10 @@ impl Dependency {
                 return self.refusal(self.plan.error_code, None);
             }
         }
-        if let (Some(bucket), Some(shed)) = (&mut self.shed, self.plan.shed) {
-            if !bucket.take(at) {
-                return self.refusal(shed.code, shed.retry_after_seconds);
-            }
+        if let (Some(bucket), Some(shed)) = (&mut self.shed, self.plan.shed)
+            && !bucket.take(at)
+        {
+            return self.refusal(shed.code, shed.retry_after_seconds);
         }
         let Some(wait) = self.queue(at, slower) else {
             return self.refusal(self.plan.error_code, None);

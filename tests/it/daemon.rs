@@ -51,7 +51,7 @@ impl Fleet {
         Arc::new(Self { world, clock, manner: AtomicU8::new(ANSWERS) })
     }
 
-    fn from_now_on(&self, manner: u8) {
+    fn behave(&self, manner: u8) {
         self.manner.store(manner, Ordering::Relaxed);
     }
 }
@@ -252,14 +252,14 @@ async fn a_source_that_fails_in_mid_storm_neither_opens_nor_ends_anything() {
     let story = Story::begin(HERD).await;
     story.until(148.0).await;
     let fired = story.expect_one(Class::BackoffWithoutJitter);
-    story.fleet.from_now_on(FAILS);
+    story.fleet.behave(FAILS);
     story.until(700.0).await;
     let still = story.expect_one(Class::BackoffWithoutJitter);
     assert_eq!(
         (still.state, still.updated_at <= fired.updated_at.plus_seconds(5.0)),
         (State::Firing, true)
     );
-    story.fleet.from_now_on(ANSWERS);
+    story.fleet.behave(ANSWERS);
     story.until(1000.0).await;
     assert_eq!(story.expect_one(Class::BackoffWithoutJitter).state, State::Resolved);
     story.end().await;
@@ -269,10 +269,10 @@ async fn a_source_that_fails_in_mid_storm_neither_opens_nor_ends_anything() {
 async fn an_answer_with_warnings_opens_nothing_until_it_is_whole_again() {
     let story = Story::begin(HERD).await;
     story.until(100.0).await;
-    story.fleet.from_now_on(WARNS);
+    story.fleet.behave(WARNS);
     story.until(150.0).await;
     assert!(story.incidents().is_empty(), "{:#?}", story.incidents());
-    story.fleet.from_now_on(ANSWERS);
+    story.fleet.behave(ANSWERS);
     story.until(170.0).await;
     story.expect_one(Class::BackoffWithoutJitter);
     story.end().await;

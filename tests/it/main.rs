@@ -1,5 +1,10 @@
 //! The one integration-test binary; each module tells one part's story.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy spares tests, and not the functions that tests share"
+)]
+
 mod alerts;
 mod config;
 mod daemon;

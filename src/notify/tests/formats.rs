@@ -208,7 +208,7 @@ fn the_end_is_stated_for_a_quarter_of_an_hour() {
     let now = incident().updated_at;
     assert_eq!(active.at(now.plus_seconds(1e6)).len(), 1, "while it fires, without end");
     let ended = over(incident());
-    active.observe(&[ended.clone()]);
+    active.observe(std::slice::from_ref(&ended));
     let alert_ends = ended.detected_at.unwrap().plus(HOLD);
     assert_eq!(active.at(alert_ends.plus(RESOLVED_FOR)).len(), 1);
     assert_eq!(active.at(alert_ends.plus(RESOLVED_FOR).plus_seconds(0.001)).len(), 0);

@@ -129,7 +129,8 @@ async fn storms(outbox: &MemoryOutbox, count: u32) -> Vec<NewNotification> {
         firing.verdict.started_at =
             firing.verdict.started_at.plus(Duration::from_secs(3600 * u64::from(n)));
         for incident in [firing.clone(), over(firing)] {
-            let planned = planner.plan(outbox, &[incident.clone()], incident.updated_at).await;
+            let planned =
+                planner.plan(outbox, std::slice::from_ref(&incident), incident.updated_at).await;
             assert_eq!(planned.len(), 1, "{planned:?}");
             outbox.enqueue(&planned).await.unwrap();
             kept.extend(planned);
@@ -276,7 +277,8 @@ async fn of_two_replicas_one_paused_for_a_minute_one_pages_within_thirty_seconds
     // Both replicas decide the same.
     for _ in 0..2 {
         let mut planner = Planner::new(&[route("hook")]);
-        let planned = planner.plan(outbox.as_ref(), &[one.clone()], one.updated_at).await;
+        let planned =
+            planner.plan(outbox.as_ref(), std::slice::from_ref(&one), one.updated_at).await;
         outbox.enqueue(&planned).await.unwrap();
     }
     assert_eq!(outbox.all().len(), 1);
@@ -319,14 +321,14 @@ async fn a_restart_tells_nothing_twice_and_numbers_go_on() {
     let outbox = MemoryOutbox::new();
     let firing = incident();
     let mut first = Planner::new(&[route("hook")]);
-    let planned = first.plan(&outbox, &[firing.clone()], firing.updated_at).await;
+    let planned = first.plan(&outbox, std::slice::from_ref(&firing), firing.updated_at).await;
     outbox.enqueue(&planned).await.unwrap();
-    assert_eq!(first.plan(&outbox, &[firing.clone()], firing.updated_at).await, []);
+    assert_eq!(first.plan(&outbox, std::slice::from_ref(&firing), firing.updated_at).await, []);
 
     let mut second = Planner::new(&[route("hook")]);
-    assert_eq!(second.plan(&outbox, &[firing.clone()], firing.updated_at).await, []);
+    assert_eq!(second.plan(&outbox, std::slice::from_ref(&firing), firing.updated_at).await, []);
     let ended = over(firing);
-    let end = second.plan(&outbox, &[ended.clone()], ended.updated_at).await;
+    let end = second.plan(&outbox, std::slice::from_ref(&ended), ended.updated_at).await;
     assert_eq!((end[0].event, end[0].sequence), (Event::Resolved, 2));
     assert_ne!(end[0].key, planned[0].key);
 }
@@ -336,7 +338,7 @@ async fn a_storm_that_ended_before_it_was_told_is_told_and_ended() {
     let outbox = MemoryOutbox::new();
     let ended = over(incident());
     let mut planner = Planner::new(&[route("hook")]);
-    let planned = planner.plan(&outbox, &[ended.clone()], ended.updated_at).await;
+    let planned = planner.plan(&outbox, std::slice::from_ref(&ended), ended.updated_at).await;
     let events: Vec<Event> = planned.iter().map(|one| one.event).collect();
     assert_eq!(events, [Event::Firing, Event::Resolved]);
     let day_later = ended.updated_at.plus_seconds(86_400.0);

@@ -319,10 +319,10 @@ impl World {
                 fleet.breakers[target].1 = now + micros(breaker.open_seconds);
             }
         }
-        if let Some(limit) = guard.bulkhead {
-            if fleet.in_flight[target] >= limit {
-                return false;
-            }
+        if let Some(limit) = guard.bulkhead
+            && fleet.in_flight[target] >= limit
+        {
+            return false;
         }
         if fleet.defers {
             fleet.in_flight[target] += 1;
