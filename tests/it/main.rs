@@ -2,7 +2,9 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "clippy spares tests, and not the functions that tests share"
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "clippy spares tests, and not the functions that tests share; what they print shows on failure"
 )]
 
 mod alerts;

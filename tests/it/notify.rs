@@ -177,7 +177,8 @@ async fn from_an_incident_to_a_receiver_that_falters_and_back() {
         (squall::store::Reason::Resolved, example::resolved(1)),
     ] {
         let now = incident.updated_at;
-        let notifications = planner.plan(store.as_ref(), &[incident.clone()], now).await;
+        let notifications =
+            planner.plan(store.as_ref(), std::slice::from_ref(&incident), now).await;
         let batch = Batch { notifications, ..example::batch(reason, incident) };
         store.save(&batch).await.unwrap();
     }

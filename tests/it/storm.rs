@@ -282,8 +282,11 @@ fn a_reload_takes_a_good_configuration_and_refuses_a_bad_one() {
     fs::write(stage.config(), good.replace("name: http", "name: calls")).expect("another watch");
     daemon.signal("HUP");
     wait_until("the new watch is asked", Duration::from_secs(60), || {
-        let list = get_json(port, "/api/v1/dependencies?watch=calls");
-        list["data"]["dependencies"].as_array().is_some_and(|list| !list.is_empty())
+        // Listening anew, it may refuse for a moment.
+        get(port, "/api/v1/dependencies?watch=calls").is_some_and(|answer| {
+            let list: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+            list["data"]["dependencies"].as_array().is_some_and(|list| !list.is_empty())
+        })
     });
     assert_eq!(daemon.terminate(), Some(0), "{}", daemon.output());
 }

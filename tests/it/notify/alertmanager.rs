@@ -194,7 +194,8 @@ async fn a_storm_is_paged_stays_up_over_restarts_and_resolves() {
 
     // squall comes back: nothing is told again, and the end is.
     let mut again = Planner::new(&[receiver(&server)]);
-    let nothing = again.plan(store.as_ref(), &[firing.clone()], firing.updated_at).await;
+    let nothing =
+        again.plan(store.as_ref(), std::slice::from_ref(&firing), firing.updated_at).await;
     assert_eq!(nothing, []);
     let ended = over(firing, 395.0);
     active.observe(std::slice::from_ref(&ended));
