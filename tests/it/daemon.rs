@@ -136,15 +136,6 @@ impl Story {
         tokio::time::sleep(Duration::from_secs_f64(seconds - now)).await;
     }
 
-    /// Ends the daemon in order and starts another over the same record.
-    async fn restart(self) -> Self {
-        let Self { clock, fleet, store, stop, daemon } = self;
-        stop.cancel();
-        daemon.await.expect("no panic").expect("an end in order");
-        let (stop, daemon) = start(&fleet, &store, clock).await;
-        Self { clock, fleet, store, stop, daemon }
-    }
-
     async fn end(self) {
         self.stop.cancel();
         self.daemon.await.expect("no panic").expect("an end in order");
@@ -275,19 +266,6 @@ async fn an_answer_with_warnings_opens_nothing_until_it_is_whole_again() {
     story.fleet.behave(ANSWERS);
     story.until(170.0).await;
     story.expect_one(Class::BackoffWithoutJitter);
-    story.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restart_in_mid_storm_takes_the_incident_up_again() {
-    let story = Story::begin(HERD).await;
-    story.until(148.0).await;
-    let fired = story.expect_one(Class::BackoffWithoutJitter);
-    let story = story.restart().await;
-    story.until(900.0).await;
-    let ended = story.expect_one(Class::BackoffWithoutJitter);
-    assert_eq!((ended.state, &ended.id), (State::Resolved, &fired.id));
-    story.expect_told_once();
     story.end().await;
 }
 
