@@ -35,33 +35,6 @@
 //! Five sums a frequency, after one FFT; the refinement costs some hundred passes over the grid and
 //! runs only where the p-value is small.
 //!
-//! # Example
-//!
-//! ```
-//! use squall::detect::even::{Count, EvenResiduals};
-//! use squall::detect::period::{find_period, PeriodSearch};
-//! use squall::series::{Interval, TargetId, Timestamp};
-//!
-//! let intervals: Vec<Interval> = (0..240)
-//!     .map(|second: i32| Interval {
-//!         target: TargetId(0),
-//!         from: Timestamp::from_seconds(f64::from(second)),
-//!         to: Timestamp::from_seconds(f64::from(second + 1)),
-//!         requests: f64::from(50 + (second * 7919) % 13 + if second % 20 == 3 { 60 } else { 0 }),
-//!         errors: 0.0,
-//!     })
-//!     .collect();
-//! let even = EvenResiduals::new(&intervals, Count::Requests).expect("240 intervals");
-//! let period = find_period(&even, &PeriodSearch::default()).expect("a band to search");
-//!
-//! // Named by its fundamental, though most of the power stands in harmonics.
-//! assert!((period.seconds - 20.0).abs() < 0.1, "{period:?}");
-//! assert!(period.p_value < 1e-6 && period.cycles_present == 12);
-//! // Periods that are the exporter's own are no evidence.
-//! let flush = PeriodSearch { excluded_seconds: vec![20.0] };
-//! assert!(find_period(&even, &flush).expect("a band").p_value > 0.01);
-//! ```
-//!
 //! # References
 //!
 //! * R. A. Fisher. Tests of significance in harmonic analysis. *Proceedings of the Royal Society A*

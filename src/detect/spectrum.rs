@@ -32,33 +32,6 @@
 //!
 //! One real FFT of four times the grid, and some thousand operations for the background.
 //!
-//! # Example
-//!
-//! ```
-//! use squall::detect::even::{Count, EvenResiduals};
-//! use squall::detect::spectrum::Spectrum;
-//! use squall::series::{Interval, TargetId, Timestamp};
-//!
-//! let intervals: Vec<Interval> = (0..240)
-//!     .map(|second: i32| Interval {
-//!         target: TargetId(0),
-//!         from: Timestamp::from_seconds(f64::from(second)),
-//!         to: Timestamp::from_seconds(f64::from(second + 1)),
-//!         // A wave every eight seconds over a base that wobbles.
-//!         requests: f64::from(50 + (second * 7919) % 13 + if second % 8 == 3 { 40 } else { 0 }),
-//!         errors: 0.0,
-//!     })
-//!     .collect();
-//! let even = EvenResiduals::new(&intervals, Count::Requests).expect("240 intervals");
-//! let spectrum = Spectrum::new(&even).expect("a band from 12.5 mHz to 500 mHz");
-//!
-//! // One scrape phase: half the scrape frequency is the end, and 3 cycles a window the beginning.
-//! let (low, high) = spectrum.band_hertz();
-//! assert!((low - 0.0125).abs() < 1e-9 && (high - 0.5).abs() < 0.01);
-//! assert!(spectrum.ratio_at(0.125) > 20.0, "{}", spectrum.ratio_at(0.125));
-//! assert!(spectrum.ratio_at(0.10) < 6.0, "{}", spectrum.ratio_at(0.10));
-//! ```
-//!
 //! # References
 //!
 //! * P. Whittle. Estimation and information in stationary time series. *Arkiv för Matematik* 2(5),
