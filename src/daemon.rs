@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Board, ChangeEvent, Parts, Readiness, ReloadRequest, WebConfig};
 use crate::clock::Clock;
 use crate::config::{Config, PrometheusConfig, WatchConfig};
+use crate::incident::Incident;
 use crate::pipeline::{self, Pipeline};
 use crate::rules::Rules;
 use crate::source::Source;
@@ -143,6 +144,8 @@ struct Watched {
     source: PrometheusConfig,
     watches: Vec<WatchConfig>,
     stop: CancellationToken,
+    /// Its task.
+    task: Id,
 }
 
 /// The running daemon.
@@ -323,9 +326,7 @@ impl Daemon {
             Ok((id, Ended::Watcher(name))) => {
                 self.names.remove(&id);
                 // A watcher that a reload stopped is no longer in the list.
-                let is_wanted =
-                    self.watched.iter().any(|it| it.source.name == name && !it.stop.is_cancelled());
-                if is_wanted {
+                if self.watched.iter().any(|it| it.task == id) {
                     return Err(DaemonError::Ended {
                         part: format!("watcher of `{name}`"),
                         cause: None,
@@ -390,7 +391,8 @@ impl Daemon {
                 Vec::new()
             }
         };
-        let mut next: Vec<(Watched, Option<Watcher>)> = Vec::new();
+        let mut plans: Vec<(PrometheusConfig, Vec<WatchConfig>, Option<Box<dyn Source>>)> =
+            Vec::new();
         for source in &loaded.config.prometheus {
             let watches: Vec<WatchConfig> = loaded
                 .config
@@ -399,48 +401,29 @@ impl Daemon {
                 .filter(|watch| watch.sources.is_empty() || watch.sources.contains(&source.name))
                 .cloned()
                 .collect();
-            let is_same =
-                self.watched.iter().position(|it| it.source == *source && it.watches == watches);
-            if let Some(index) = is_same {
-                next.push((self.watched.swap_remove(index), None));
-                continue;
-            }
-            let client = (self.factory)(source)?;
-            let asked: Vec<Asked> = watches.iter().map(Asked::from).collect();
-            let running = watches.iter().map(|watch| watch.watch(&source.name)).collect();
-            let stop = self.stop.child_token();
-            let watcher = Watcher {
-                source: client,
-                watches: asked,
-                pipeline: Pipeline::new(self.pipeline.clone(), running, Arc::clone(&self.rules)),
-                poll_interval: source.poll_interval,
-                clock: Arc::clone(&self.clock),
-                reports: self.reports.clone(),
-                metrics: self.metrics.clone(),
-                stop: stop.clone(),
-                is_warm: false,
-                open: open
-                    .iter()
-                    .filter(|it| it.dependency.source == source.name)
-                    .cloned()
-                    .collect(),
-            };
-            next.push((Watched { source: source.clone(), watches, stop }, Some(watcher)));
+            let is_watched =
+                self.watched.iter().any(|it| it.source == *source && it.watches == watches);
+            let client = if is_watched { None } else { Some((self.factory)(source)?) };
+            plans.push((source.clone(), watches, client));
         }
-        for gone in self.watched.drain(..) {
+        // Nothing fails from here on.
+        let names = plans.iter().map(|(source, ..)| source.name.clone()).collect();
+        self.source_names.send_replace(names);
+        let mut before = std::mem::take(&mut self.watched);
+        for (source, watches, client) in plans {
+            self.metrics.source_known(&source.name);
+            match client {
+                Some(client) => self.watch(source, watches, client, &open),
+                None => {
+                    let is_it = |it: &Watched| it.source == source && it.watches == watches;
+                    if let Some(index) = before.iter().position(is_it) {
+                        self.watched.push(before.swap_remove(index));
+                    }
+                }
+            }
+        }
+        for gone in before {
             gone.stop.cancel();
-        }
-        self.source_names.send_replace(next.iter().map(|(it, _)| it.source.name.clone()).collect());
-        for (watched, watcher) in next {
-            self.metrics.source_known(&watched.source.name);
-            if let Some(watcher) = watcher {
-                let name = watched.source.name.clone();
-                self.spawn(format!("watcher of `{name}`"), async move {
-                    watcher.run().await;
-                    Ended::Watcher(name)
-                });
-            }
-            self.watched.push(watched);
         }
         self.planner.send_replace(Arc::new(planner));
         self.web.send_replace(Arc::new(loaded.web.clone()));
@@ -448,6 +431,36 @@ impl Daemon {
         self.retention.send_replace(loaded.config.storage.retention);
         self.replace_senders(senders);
         Ok(())
+    }
+
+    /// Starts to watch a source.
+    fn watch(
+        &mut self,
+        source: PrometheusConfig,
+        watches: Vec<WatchConfig>,
+        client: Box<dyn Source>,
+        open: &[Incident],
+    ) {
+        let stop = self.stop.child_token();
+        let running = watches.iter().map(|watch| watch.watch(&source.name)).collect();
+        let watcher = Watcher {
+            source: client,
+            watches: watches.iter().map(Asked::from).collect(),
+            pipeline: Pipeline::new(self.pipeline.clone(), running, Arc::clone(&self.rules)),
+            poll_interval: source.poll_interval,
+            clock: Arc::clone(&self.clock),
+            reports: self.reports.clone(),
+            metrics: self.metrics.clone(),
+            stop: stop.clone(),
+            is_warm: false,
+            open: open.iter().filter(|it| it.dependency.source == source.name).cloned().collect(),
+        };
+        let name = source.name.clone();
+        let task = self.spawn(format!("watcher of `{name}`"), async move {
+            watcher.run().await;
+            Ended::Watcher(name)
+        });
+        self.watched.push(Watched { source, watches, stop, task });
     }
 
     /// Ends the senders there are and starts those of the new configuration. The outbox holds a

@@ -179,12 +179,26 @@ impl Client {
     ///
     /// When a certificate, a key, a header or the proxy cannot be used.
     pub fn new(config: HttpConfig) -> Result<Self, HttpError> {
+        Self::with_redirects(config, redirect::Policy::custom(same_origin))
+    }
+
+    /// Makes a client that takes a redirect for an answer: what it posts must arrive, and a
+    /// redirected post is asked for again as a get.
+    ///
+    /// # Errors
+    ///
+    /// When a certificate, a key, a header or the proxy cannot be used.
+    pub fn without_redirects(config: HttpConfig) -> Result<Self, HttpError> {
+        Self::with_redirects(config, redirect::Policy::none())
+    }
+
+    fn with_redirects(config: HttpConfig, redirects: redirect::Policy) -> Result<Self, HttpError> {
         // Fails when one is installed already, which is as good.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("squall/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(redirect::Policy::custom(same_origin))
+            .redirect(redirects)
             .default_headers(headers(&config.headers)?)
             .gzip(true);
         builder = match &config.proxy_url {

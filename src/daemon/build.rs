@@ -41,7 +41,9 @@ fn receivers(config: &Config) -> Result<Vec<notify::Receiver>, DaemonError> {
                 name: receiver.name.clone(),
                 cause,
             };
-            let http = |http: &config::HttpConfig| http_of(http).map_err(failed);
+            let http = |http: &config::HttpConfig| {
+                notify::Http::new(http.clone()).map_err(|error| failed(Box::new(error)))
+            };
             let settings = match &receiver.kind {
                 ReceiverKind::Alertmanager(it) => {
                     Settings::Alertmanager { urls: vec![it.url.clone()], http: http(&it.http)? }
@@ -132,13 +134,6 @@ pub(crate) fn known_rules(rules: &Rules) -> KnownRules {
 
 /// Waits listed of each schedule.
 const WAITS_LISTED: u32 = 8;
-
-/// How requests to a receiver are made.
-fn http_of(
-    _http: &config::HttpConfig,
-) -> Result<notify::Http, Box<dyn std::error::Error + Send + Sync>> {
-    Ok(notify::Http::plain()?)
-}
 
 /// Makes sources that ask Prometheus servers.
 #[must_use]

@@ -1,10 +1,13 @@
 //! Sending one HTTP request to a receiver, and what its answer means.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
 
 use super::NotifyError;
+use crate::http::{Client, HttpConfig, HttpError};
 
 /// How long a receiver may take. A third of a lease, so that nobody takes over while it is asked.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -15,30 +18,27 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The most of an answer that is kept for a person.
 const QUOTE_CHARS_MAX: usize = 200;
 
-/// How requests are made: a client with its TLS and proxy, and headers for every request.
+/// How requests are made.
 #[derive(Debug, Clone)]
-pub struct Http {
-    /// The client. It must not follow redirects: a body and its secrets go where they were sent.
-    pub client: reqwest::Client,
-    /// Headers of every request, such as an `Authorization`.
-    pub headers: HeaderMap,
-}
+pub struct Http(Arc<Client>);
 
 impl Http {
+    /// A client with these settings.
+    ///
+    /// # Errors
+    ///
+    /// When a certificate, a key, a header or the proxy cannot be used.
+    pub fn new(config: HttpConfig) -> Result<Self, HttpError> {
+        Ok(Self(Arc::new(Client::without_redirects(config)?)))
+    }
+
     /// A client with the certificates that the system trusts, and nothing else.
     ///
     /// # Errors
     ///
     /// When the system's certificates cannot be used.
-    pub fn plain() -> Result<Self, reqwest::Error> {
-        // Another part of the program may have chosen it already, and chose the same.
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("squall/", env!("CARGO_PKG_VERSION")))
-            .timeout(TIMEOUT)
-            .build()?;
-        Ok(Self { client, headers: HeaderMap::new() })
+    pub fn plain() -> Result<Self, HttpError> {
+        Self::new(HttpConfig::default())
     }
 
     /// Posts a JSON body; returns the answer's text when its status is a success.
@@ -50,18 +50,25 @@ impl Http {
         body: Vec<u8>,
     ) -> Result<String, NotifyError> {
         let mut request = self
-            .client
+            .0
+            .requests()
             .post(url)
-            .headers(self.headers.clone())
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .timeout(TIMEOUT)
             .body(body);
         for (name, value) in extra {
             request = request.header(*name, value);
         }
+        let request = self.0.sign(request).await.map_err(|error| NotifyError::Unreachable {
+            receiver: receiver.to_owned(),
+            cause: Box::new(error),
+        })?;
         let failed = |error: reqwest::Error| failure(receiver, error);
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status();
+        if status == StatusCode::UNAUTHORIZED {
+            self.0.forget_token().await;
+        }
         let retry_after = response
             .headers()
             .get(RETRY_AFTER)

@@ -307,7 +307,9 @@ impl<'a> Fields<'a> {
 
     /// The value of `key`, none when it is absent or null. Marks the key as known.
     pub fn node(&mut self, key: &'static str) -> Option<&'a Node> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.entries.iter().find(|entry| entry.key == key).map(|e| &e.node).filter(|n| !n.is_null())
     }
 
@@ -573,49 +575,4 @@ fn edits(a: &str, b: &str) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_and_nesting_are_kept() {
-        let node = parse("a: 1\nb:\n  - x\n  - {c: 'null'}\n").unwrap();
-        let Value::Mapping(entries) = &node.value else { panic!("{node:?}") };
-        assert_eq!((entries[1].key.as_str(), entries[1].line), ("b", 2));
-        let Value::Sequence(items) = &entries[1].node.value else { panic!("{node:?}") };
-        assert_eq!(items[1].line, 4);
-        let Value::Mapping(inner) = &items[1].value else { panic!("{node:?}") };
-        assert_eq!(inner[0].node.scalar(), Some("null"));
-    }
-
-    #[test]
-    fn syntax_errors_name_their_line() {
-        let fault = parse("a: 1\nb: [1, 2\nc: 3\n").unwrap_err();
-        assert!(fault.line >= 2 && fault.says.starts_with("not valid YAML"), "{fault}");
-    }
-
-    #[test]
-    fn a_second_document_is_refused() {
-        assert_eq!(parse("a: 1\n---\nb: 2\n").unwrap_err().line, 3);
-    }
-
-    #[test]
-    fn aliases_are_expanded_and_bounded() {
-        let node = parse("a: &x {k: 1}\nb: *x\n").unwrap();
-        let Value::Mapping(entries) = &node.value else { panic!("{node:?}") };
-        assert_eq!(entries[0].node.value, entries[1].node.value);
-        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
-        for level in 1..9 {
-            let of = vec![format!("*a{}", level - 1); 10].join(", ");
-            bomb.push_str(&format!("a{level}: &a{level} [{of}]\n"));
-        }
-        assert!(parse(&bomb).unwrap_err().says.contains("too large"));
-    }
-
-    #[test]
-    fn a_repeated_key_is_a_fault() {
-        let node = parse("a: 1\na: 2\n").unwrap();
-        let faults = Faults::default();
-        let _fields = Fields::open(&node, "", &faults);
-        assert_eq!(faults.into_sorted()[0].to_string(), "line 2: a: given twice");
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! The wire form holds everything an incident holds, in the contract's words.
 
 use super::*;
+use crate::classify::Class;
 
 const INCIDENT: &str = include_str!("../../tests/golden/record/incident.json");
 

@@ -79,17 +79,18 @@ impl Server {
     }
 
     async fn ready(&self) {
-        let client = Http::plain().unwrap().client;
+        let client = squall::http::Client::new(squall::http::HttpConfig::default()).unwrap();
         until("Alertmanager is ready", async || {
-            let answer = client.get(format!("{}/-/ready", self.url())).send().await;
+            let answer = client.requests().get(format!("{}/-/ready", self.url())).send().await;
             answer.is_ok_and(|answer| answer.status().is_success())
         })
         .await;
     }
 
     async fn alerts(&self) -> Vec<Value> {
-        let client = Http::plain().unwrap().client;
-        let answer = client.get(format!("{}/api/v2/alerts", self.url())).send().await.unwrap();
+        let client = squall::http::Client::new(squall::http::HttpConfig::default()).unwrap();
+        let answer =
+            client.requests().get(format!("{}/api/v2/alerts", self.url())).send().await.unwrap();
         answer.json().await.unwrap()
     }
 }
