@@ -148,6 +148,10 @@ struct Watched {
     task: Id,
 }
 
+/// A source of a new configuration, what to watch there, and its client unless it is watched like
+/// this already.
+type Plan = (PrometheusConfig, Vec<WatchConfig>, Option<Box<dyn Source>>);
+
 /// The running daemon.
 struct Daemon {
     rules: Arc<Rules>,
@@ -391,8 +395,7 @@ impl Daemon {
                 Vec::new()
             }
         };
-        let mut plans: Vec<(PrometheusConfig, Vec<WatchConfig>, Option<Box<dyn Source>>)> =
-            Vec::new();
+        let mut plans: Vec<Plan> = Vec::new();
         for source in &loaded.config.prometheus {
             let watches: Vec<WatchConfig> = loaded
                 .config

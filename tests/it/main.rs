@@ -8,6 +8,7 @@
 )]
 
 mod alerts;
+mod bad_days;
 mod config;
 mod daemon;
 mod notify;

@@ -4,5 +4,6 @@
 pub(crate) mod http;
 pub(crate) mod memory_store;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod servers;

@@ -1,3 +1,5 @@
+//! The live world answers as a Prometheus does, and complete up to the present.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The world keeps count: what was sent arrived, and what was scraped was there.
+
 use super::super::policy::{Jitter, RetryPolicy};
 use super::super::run;
 use super::super::scenario::{

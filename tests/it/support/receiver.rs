@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) struct Received {
 pub(crate) struct Receiver {
     pub(crate) port: u16,
     received: Arc<Mutex<Vec<Received>>>,
+    // What it answers.
+    status: Arc<AtomicU16>,
     stop: Arc<AtomicBool>,
 }
 
@@ -33,26 +35,35 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let received = Arc::new(Mutex::new(Vec::new()));
+        let status = Arc::new(AtomicU16::new(200));
         let stop = Arc::new(AtomicBool::new(false));
-        let shared = (Arc::clone(&received), Arc::clone(&stop));
+        let shared = (Arc::clone(&received), Arc::clone(&status), Arc::clone(&stop));
         std::thread::spawn(move || {
-            let (received, stop) = shared;
+            let (received, status, stop) = shared;
             for stream in listener.incoming() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                if let Some(request) = take(stream, 200) {
+                let status = status.load(Ordering::Relaxed);
+                if let Some(request) = take(stream, status)
+                    && status == 200
+                {
                     received.lock().expect("no test panics here").push(request);
                 }
             }
         });
-        Self { port, received, stop }
+        Self { port, received, status, stop }
     }
 
     /// Where to send to.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hook", self.port)
+    }
+
+    /// Answers with this status from now on; what is refused is not kept.
+    pub(crate) fn answer(&self, status: u16) {
+        self.status.store(status, Ordering::Relaxed);
     }
 
     /// Everything taken so far.

@@ -1,3 +1,5 @@
+//! Scenario files: what is read, and every fault of what is not.
+
 use super::super::super::policy::{Jitter, RetryPolicy};
 use super::super::{Calls, Scenario};
 use crate::rules::Rules;
