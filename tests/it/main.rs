@@ -13,9 +13,7 @@ mod config;
 mod daemon;
 mod notify;
 mod rules;
-#[expect(dead_code, reason = "the longer stories come back with it")]
 mod storm;
 mod store;
-#[expect(dead_code, reason = "serves the longer stories too")]
 mod support;
 mod tidy;
