@@ -29,6 +29,8 @@
 //!
 //! * Whoever fails, fails again within the window. Where only part of the attempts fail, errors
 //!   are the better counts: they have little under them that is no echo.
+//! * The window starts after the first rise of the outage. The step itself is no echo, and one
+//!   within the window takes about a quarter off `z`; some ten seconds later it is gone.
 //! * Teeth under one scrape interval cannot be seen, and a schedule with fewer than four teeth
 //!   between that and a third of the window is not in the bank.
 //! * A fixed delay has a comb of one spacing, as any periodic load has. This test does not tell a

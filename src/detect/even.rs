@@ -34,6 +34,33 @@
 //!
 //! `O(intervals · steps per interval + N log N)`.
 //!
+//! # Example
+//!
+//! ```
+//! use squall::detect::even::{Count, EvenResiduals};
+//! use squall::series::{Interval, TargetId, Timestamp};
+//!
+//! // Ten requests a second, and a wave of 90 more every tenth second.
+//! let intervals: Vec<Interval> = (0..120)
+//!     .map(|second: i32| Interval {
+//!         target: TargetId(0),
+//!         from: Timestamp::from_seconds(f64::from(second)),
+//!         to: Timestamp::from_seconds(f64::from(second + 1)),
+//!         requests: if second % 10 == 0 { 100.0 } else { 10.0 },
+//!         errors: 0.0,
+//!     })
+//!     .collect();
+//! let even = EvenResiduals::new(&intervals, Count::Requests).expect("120 intervals are enough");
+//!
+//! assert_eq!((even.step_seconds(), even.len()), (0.25, 480));
+//! // The trend is 10 a second, so the waves alone are left: 90 spread over four steps, 22.5 each.
+//! // Their mean over all steps, 2.25, is taken off everywhere.
+//! assert!((even.values()[0] - 20.25).abs() < 1e-9);
+//! assert!((even.values()[5] + 2.25).abs() < 1e-9);
+//! let acf = even.autocovariance(60);
+//! assert!(acf[40] > 5.0 * acf[20].abs(), "waves repeat at ten seconds and not at five");
+//! ```
+//!
 //! # References
 //!
 //! * E. Parzen. On spectral analysis with missing observations and amplitude modulation. *Sankhya

@@ -35,6 +35,41 @@
 //! Five sums a frequency, after one FFT; the refinement costs some hundred passes over the grid and
 //! runs only where the p-value is small.
 //!
+//! # Example
+//!
+//! ```
+//! use squall::detect::even::{Count, EvenResiduals};
+//! use squall::detect::period::{find_period, PeriodSearch};
+//! use squall::series::{Interval, TargetId, Timestamp};
+//!
+//! // Uniform noise from a small generator; a modulus of the second alone would be periodic itself.
+//! let noise = |second: i32| {
+//!     let mut state = second.unsigned_abs().wrapping_add(1).wrapping_mul(2_654_435_761);
+//!     state ^= state >> 15;
+//!     state = state.wrapping_mul(2_246_822_519);
+//!     state ^= state >> 13;
+//!     f64::from(state % 13)
+//! };
+//! let intervals: Vec<Interval> = (0..240)
+//!     .map(|second: i32| Interval {
+//!         target: TargetId(0),
+//!         from: Timestamp::from_seconds(f64::from(second)),
+//!         to: Timestamp::from_seconds(f64::from(second + 1)),
+//!         requests: 50.0 + noise(second) + if second % 20 == 3 { 60.0 } else { 0.0 },
+//!         errors: 0.0,
+//!     })
+//!     .collect();
+//! let even = EvenResiduals::new(&intervals, Count::Requests).expect("240 intervals");
+//! let period = find_period(&even, &PeriodSearch::default()).expect("a band to search");
+//!
+//! // Named by its fundamental, though most of the power stands in harmonics.
+//! assert!((period.seconds - 20.0).abs() < 0.1, "{period:?}");
+//! assert!(period.p_value < 1e-6 && period.cycles_present == 12);
+//! // Periods that are the exporter's own are no evidence.
+//! let flush = PeriodSearch { excluded_seconds: vec![20.0] };
+//! assert!(find_period(&even, &flush).expect("a band").p_value > 0.01);
+//! ```
+//!
 //! # References
 //!
 //! * R. A. Fisher. Tests of significance in harmonic analysis. *Proceedings of the Royal Society A*

@@ -32,6 +32,42 @@
 //!
 //! One real FFT of four times the grid, and some thousand operations for the background.
 //!
+//! # Example
+//!
+//! ```
+//! use squall::detect::even::{Count, EvenResiduals};
+//! use squall::detect::spectrum::Spectrum;
+//! use squall::series::{Interval, TargetId, Timestamp};
+//!
+//! // Uniform noise from a small generator; a modulus of the second alone would be periodic itself.
+//! let noise = |second: i32| {
+//!     let mut state = second.unsigned_abs().wrapping_add(1).wrapping_mul(2_654_435_761);
+//!     state ^= state >> 15;
+//!     state = state.wrapping_mul(2_246_822_519);
+//!     state ^= state >> 13;
+//!     f64::from(state % 13)
+//! };
+//! let intervals: Vec<Interval> = (0..240)
+//!     .map(|second: i32| Interval {
+//!         target: TargetId(0),
+//!         from: Timestamp::from_seconds(f64::from(second)),
+//!         to: Timestamp::from_seconds(f64::from(second + 1)),
+//!         // A wave every eight seconds over a base that wobbles.
+//!         requests: 50.0 + noise(second) + if second % 8 == 3 { 40.0 } else { 0.0 },
+//!         errors: 0.0,
+//!     })
+//!     .collect();
+//! let even = EvenResiduals::new(&intervals, Count::Requests).expect("240 intervals");
+//! let spectrum = Spectrum::new(&even).expect("a band from 12.5 mHz to 500 mHz");
+//!
+//! // One scrape phase: half the scrape frequency is the end, and 3 cycles a window the beginning.
+//! let (low, high) = spectrum.band_hertz();
+//! // Both lie on ordinates, 1/1024 Hz apart.
+//! assert!((low - 13.0 / 1024.0).abs() < 1e-12 && (high - 0.5).abs() < 1e-12, "{low} {high}");
+//! assert!(spectrum.ratio_at(0.125) > 20.0, "{}", spectrum.ratio_at(0.125));
+//! assert!(spectrum.ratio_at(0.10) < 6.0, "{}", spectrum.ratio_at(0.10));
+//! ```
+//!
 //! # References
 //!
 //! * P. Whittle. Estimation and information in stationary time series. *Arkiv för Matematik* 2(5),
