@@ -93,6 +93,9 @@ pub(crate) fn senders(
         name: "notify".to_owned(),
         cause: Box::new(cause),
     })?;
+    for receiver in &receivers {
+        metrics.receiver_known(&receiver.name);
+    }
     Ok(receivers
         .iter()
         .zip(notifiers)

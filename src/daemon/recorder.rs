@@ -171,6 +171,11 @@ impl Recorder {
             sources: sources.iter().map(health).collect(),
             storage_fault,
         };
+        let firing = board.incidents.iter().filter(|incident| incident.state == State::Firing);
+        let firing: Vec<(String, &'static str)> = firing
+            .map(|incident| (incident.dependency.name(), incident.verdict.class.as_str()))
+            .collect();
+        self.metrics.incidents_active(firing.iter().map(|(name, class)| (name.as_str(), *class)));
         self.board.send_replace(Arc::new(board));
         let warm = sources.iter().all(|name| known.get(name).is_some_and(|one| one.is_warm));
         self.warm.send_if_modified(|was| {

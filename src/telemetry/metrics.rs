@@ -14,8 +14,9 @@
 //! assert!(metrics.encode().contains("squall_incidents_total{class=\"backoff-without-jitter\"} 1"));
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text};
@@ -34,6 +35,10 @@ const SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 /// Why a question to a source failed; the reasons of `source`, at zero from the start.
 const SOURCE_REASONS: [&str; 6] =
     ["unreachable", "timeout", "bad_status", "too_expensive", "too_large", "decode"];
+
+/// How a try to notify ends, at zero from the start: the increase of a counter that appears at one
+/// is nothing to Prometheus.
+const OUTCOMES: [&str; 3] = ["sent", "failed", "dead"];
 
 /// The classes of `classify`, at zero from the start.
 const CLASSES: [&str; 5] = [
@@ -58,6 +63,12 @@ struct SourceReasonLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClassLabels {
     class: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct ActiveLabels {
+    dependency: String,
+    classification: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,6 +101,10 @@ pub struct Metrics {
     series: Gauge,
     series_gap_steps: Counter,
     incidents: Family<ClassLabels, Counter>,
+    incident_active: Family<ActiveLabels, Gauge>,
+    // What `incident_active` holds: so that only what ended is taken out of it, and a scrape in
+    // between never misses what goes on.
+    active: Arc<Mutex<BTreeSet<ActiveLabels>>>,
     notifications: Family<NotificationLabels, Counter>,
     invariant_violations: Family<InvariantLabels, Counter>,
     dropped: Counter,
@@ -123,6 +138,8 @@ impl Metrics {
             series: Gauge::default(),
             series_gap_steps: Counter::default(),
             incidents: Family::default(),
+            incident_active: Family::default(),
+            active: Arc::default(),
             notifications: Family::default(),
             invariant_violations: Family::default(),
             dropped: Counter::default(),
@@ -173,6 +190,11 @@ impl Metrics {
             self.series_gap_steps.clone(),
         );
         registry.register("incidents", "Incidents that fired, by class", self.incidents.clone());
+        registry.register(
+            "incident_active",
+            "Whether an incident of a dependency fires, by what it is classified as",
+            self.incident_active.clone(),
+        );
         registry.register(
             "notifications",
             "Tries to notify a receiver, by outcome",
@@ -249,6 +271,37 @@ impl Metrics {
         self.incidents.get_or_create(&ClassLabels { class: class.to_owned() }).inc();
     }
 
+    /// The incidents that fire now, each by the name of its dependency and its class.
+    ///
+    /// # Panics
+    ///
+    /// When another thread panicked in here, which nothing in it can.
+    pub fn incidents_active<'n>(&self, firing: impl IntoIterator<Item = (&'n str, &'static str)>) {
+        let now: BTreeSet<ActiveLabels> = firing
+            .into_iter()
+            .map(|(dependency, classification)| ActiveLabels {
+                dependency: dependency.to_owned(),
+                classification,
+            })
+            .collect();
+        let mut active = self.active.lock().expect("nothing in here panics");
+        for labels in &now {
+            self.incident_active.get_or_create(labels).set(1);
+        }
+        for ended in active.difference(&now) {
+            self.incident_active.remove(ended);
+        }
+        *active = now;
+    }
+
+    /// Makes the counters of a configured receiver, at zero.
+    pub fn receiver_known(&self, receiver: &str) {
+        for outcome in OUTCOMES {
+            let labels = NotificationLabels { receiver: receiver.to_owned(), outcome };
+            drop(self.notifications.get_or_create(&labels));
+        }
+    }
+
     /// A try to notify.
     pub fn notification(&self, receiver: &str, outcome: &'static str) {
         let labels = NotificationLabels { receiver: receiver.to_owned(), outcome };
@@ -298,7 +351,9 @@ mod tests {
         metrics.series(7);
         metrics.series_gaps(3);
         metrics.incident("partial-jitter");
-        metrics.notification("hook", "delivered");
+        metrics.incidents_active([("payments", "partial-jitter")]);
+        metrics.receiver_known("hook");
+        metrics.notification("hook", "sent");
         metrics.invariant_violation("counts_are_finite");
         metrics.poll_dropped();
         metrics.config_reload(true, 1_790_000_000);
@@ -312,11 +367,25 @@ mod tests {
             "squall_source_query_errors_total{source=\"main\",reason=\"decode\"} 0",
             "squall_source_query_errors_total{source=\"main\",reason=\"timeout\"} 1",
             "squall_incidents_total{class=\"inconclusive\"} 0",
+            "squall_notifications_total{receiver=\"hook\",outcome=\"dead\"} 0",
             "squall_source_query_duration_seconds_count{source=\"main\"} 1",
             "squall_config_last_reload_success_timestamp_seconds 1790000000",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn an_incident_is_active_until_it_ends_or_changes_its_class() {
+        let metrics = Metrics::new();
+        metrics.incidents_active([("payments", "inconclusive"), ("search", "partial-jitter")]);
+        metrics.incidents_active([("payments", "backoff-without-jitter")]);
+        let text = metrics.encode();
+        let active: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("squall_incident_active{")).collect();
+        let wanted = "squall_incident_active{dependency=\"payments\",\
+                      classification=\"backoff-without-jitter\"} 1";
+        assert_eq!(active, [wanted]);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
+
+use squall::telemetry::Metrics;
 
 const RULES: &str = "squall.rules.yml";
 const TESTS: &str = "squall.rules.test.yml";
@@ -57,4 +60,31 @@ fn a_rule_that_is_wrong_fails_the_check() {
         .replace("squall_source_up == 0", "squall_source_up == ");
     fs::write(folder.path().join(RULES), broken).expect("written");
     assert!(!promtool(folder.path(), &["check", "rules", RULES]).status.success());
+}
+
+#[test]
+fn every_metric_of_squalls_own_that_the_rules_name_is_exported_under_that_name() {
+    let metrics = Metrics::new();
+    metrics.source_known("main");
+    metrics.source_query("main", Duration::from_millis(30));
+    metrics.source_up("main", true);
+    metrics.tick(Duration::from_millis(5));
+    metrics.incidents_active([("payments", "backoff-without-jitter")]);
+    metrics.receiver_known("hook");
+    metrics.invariant_violation("counts_are_finite");
+    let exported = metrics.encode();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules/alerts").join(RULES);
+    let rules = fs::read_to_string(file).expect("the rules");
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':');
+    let mut named = 0;
+    for name in rules.split(word).filter(|name| name.starts_with("squall_")) {
+        named += 1;
+        let has =
+            |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        assert!(exported.lines().any(has), "`{name}` is not in\n{exported}");
+    }
+    assert!(named >= 10, "only {named} names were found in the rules");
+    for label in ["outcome=\"dead\"", "classification=\"backoff-without-jitter\""] {
+        assert!(rules.contains(label) && exported.contains(label), "{label}");
+    }
 }
