@@ -45,7 +45,7 @@ mod sql;
 mod sqlite;
 
 pub use backlog::Backlog;
-pub use config::{Config, ConfigFile, InvalidConfig, Location, open};
+pub use config::{Config, Location, open};
 pub use export::{csv_header, csv_row, json_line, labels_json};
 pub use outbox::{
     Claim, Delivery, Event, Grouping, LaneSize, LastSent, MemoryOutbox, NewNotification,

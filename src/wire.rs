@@ -21,10 +21,6 @@ use crate::detect::Evidence;
 use crate::incident::{Dependency, Feedback, Incident};
 use crate::series::{Labels, Timestamp};
 
-mod duration;
-
-pub use duration::parse_duration;
-
 /// A stored or received incident that breaks the contract.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{field}` has the unknown value `{value}`")]

@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{AssertSqlSafe, Postgres, Row as _, Sqlite};
@@ -39,7 +40,10 @@ pub(super) struct Transaction {
 }
 
 enum Inner {
-    Sqlite(sqlx::Transaction<'static, Sqlite>),
+    // Not sqlx's transaction: a failed write makes SQLite roll back by itself, after which sqlx
+    // counts one transaction too many on the connection and never starts another. The pool rolls
+    // back what is still open when a connection returns to it (see `sqlite.rs`).
+    Sqlite(PoolConnection<Sqlite>),
     Postgres(sqlx::Transaction<'static, Postgres>),
 }
 
@@ -199,7 +203,7 @@ impl Database {
     /// first and writes later could otherwise fail in the middle, with nothing to do but redo it.
     pub(super) async fn begin(&self, operation: &'static str) -> Result<Transaction, StoreError> {
         let inner = match self {
-            Self::Sqlite(pool) => pool.begin_with("BEGIN IMMEDIATE").await.map(Inner::Sqlite),
+            Self::Sqlite(pool) => begin_immediate(pool).await.map(Inner::Sqlite),
             Self::Postgres(pool) => pool.begin().await.map(Inner::Postgres),
         };
         Ok(Transaction { inner: inner.map_err(self.error(operation))?, operation })
@@ -279,11 +283,19 @@ impl Transaction {
     pub(super) async fn commit(self) -> Result<(), StoreError> {
         let error = self.error();
         match self.inner {
-            Inner::Sqlite(tx) => tx.commit().await,
+            Inner::Sqlite(mut tx) => {
+                sqlx::query::<Sqlite>("COMMIT").execute(&mut *tx).await.map(drop)
+            }
             Inner::Postgres(tx) => tx.commit().await,
         }
         .map_err(error)
     }
+}
+
+async fn begin_immediate(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
+    let mut connection = pool.acquire().await?;
+    sqlx::query::<Sqlite>("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    Ok(connection)
 }
 
 /// Why a driver's error happened, as a closed set.

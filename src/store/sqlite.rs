@@ -24,6 +24,17 @@ const CONNECTIONS: u32 = 4;
 /// How long a caller waits for a free connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A pool in which no connection is ever handed out inside somebody else's transaction.
+fn pool() -> SqlitePoolOptions {
+    SqlitePoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT).after_release(|connection, _| {
+        Box::pin(async move {
+            // Fails when nothing is open, which is the common case and no error.
+            sqlx::query("ROLLBACK").execute(connection).await.ok();
+            Ok(true)
+        })
+    })
+}
+
 fn options() -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .create_if_missing(true)
@@ -59,15 +70,9 @@ impl SqlStore {
     /// Connects to a file without bringing its schema up to date.
     pub(super) async fn sqlite_pool(file: &Path) -> Result<Database, StoreError> {
         let options = options().filename(file).journal_mode(SqliteJournalMode::Wal);
-        let pool = SqlitePoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .connect_with(options)
-            .await
-            .map_err(|cause| StoreError::Database {
-                operation: "open the file",
-                engine: "sqlite",
-                cause,
+        let pool =
+            pool().max_connections(CONNECTIONS).connect_with(options).await.map_err(|cause| {
+                StoreError::Database { operation: "open the file", engine: "sqlite", cause }
             })?;
         Ok(Database::Sqlite(pool))
     }
@@ -79,12 +84,11 @@ impl SqlStore {
     /// When SQLite cannot start.
     pub async fn in_memory() -> Result<Self, StoreError> {
         // Each connection to `:memory:` is a database of its own, so there is exactly one, forever.
-        let pool = SqlitePoolOptions::new()
+        let pool = pool()
             .max_connections(1)
             .min_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_with(options().in_memory(true))
             .await
             .map_err(|cause| StoreError::Database {

@@ -8,6 +8,7 @@ pub(crate) mod example;
 mod faults;
 mod kill;
 mod migrations;
+mod replicas;
 
 use std::future::Future;
 use std::pin::Pin;
