@@ -38,6 +38,16 @@ const GOODNESS_WAVES: f64 = 1.5;
 /// Gain over the deviance left, past which waves in step explain nearly everything although what
 /// they leave is more than chance: real herds are not as sharp as the model.
 const GAIN_OVER_DEVIANCE: f64 = 2.0;
+/// Margin for each wave besides: every wave of a long train is one more chance to fit the wander
+/// of a flood.
+const GAIN_PER_WAVE: f64 = 1.25;
+/// Difference of scores under which two families explain the counts alike.
+const GAIN_TIE: f64 = 3.0;
+/// Intervals it takes to tell smeared waves from none.
+const INTERVALS_TO_SMEAR: usize = 30;
+/// Share of the excess in the later half of the activity from which load is held up: a half for a
+/// plateau, less for one whose last scrape reaches past its end, far less for a decay.
+const HELD_SHARE: f64 = 0.25;
 /// Margin at which a class that pages nobody is named.
 const GAIN_SMALL: f64 = 4.0;
 /// Waves that must stand apart before a schedule is named.
@@ -157,68 +167,88 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
 /// What the schedule fit says, where it says anything.
 fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
     let fit = scene.fit?;
-    let winner = fit.families.first()?;
-    let goodness = winner.deviance / count(fit.intervals.max(1));
+    herd_reading(fit).or_else(|| smeared_reading(fit)).or_else(|| jittered_reading(scene, fit))
+}
+
+/// Waves in step, by the fit.
+fn herd_reading(fit: &FitReport) -> Option<Reading> {
     let lockstep = &fit.lockstep;
-    if winner.family.is_lockstep() {
-        if !waves_fit(fit) {
-            return None;
-        }
-        let class = if lockstep.spread < SPREAD_HERD {
-            Class::BackoffWithoutJitter
-        } else if lockstep.spread < SPREAD_WAVES {
-            Class::PartialJitter
-        } else {
-            Class::JitteredBackoff
-        };
-        let margin = if class == Class::BackoffWithoutJitter {
-            fit.gain.min(fit.gain_over_equal)
-        } else {
-            fit.gain
-        };
-        if margin < GAIN_CLEAR {
-            return None;
-        }
-        let ripeness = if margin > GAIN_CERTAIN && lockstep.waves_resolved >= WAVES_CERTAIN {
-            Ripeness::Certain
-        } else {
-            Ripeness::Clear
-        };
-        return Some(Reading { class, ripeness, score: margin });
-    }
-    if goodness > GOODNESS_FITS {
+    if !stands_in_step(fit.winner()) || !waves_fit(fit) {
         return None;
     }
-    let runner_up = |accept: &dyn Fn(Family) -> bool| {
-        fit.families
-            .iter()
-            .filter(|other| !accept(other.family))
-            .map(|other| other.score)
-            .fold(f64::INFINITY, f64::min)
-            - winner.score
+    let class = if lockstep.spread < SPREAD_HERD {
+        Class::BackoffWithoutJitter
+    } else if lockstep.spread < SPREAD_WAVES {
+        Class::PartialJitter
+    } else {
+        Class::JitteredBackoff
     };
-    let (class, margin) = match winner.family {
-        Family::Equal => (Class::PartialJitter, runner_up(&|family| family == Family::Equal)),
-        Family::Full | Family::Decorrelated | Family::Smooth => (
-            Class::JitteredBackoff,
-            runner_up(&|family| {
-                matches!(family, Family::Full | Family::Decorrelated | Family::Smooth)
-            }),
-        ),
-        _ => return None,
+    let margin = if class == Class::BackoffWithoutJitter {
+        fit.gain.min(fit.gain_over_equal)
+    } else {
+        fit.gain
     };
-    if margin < GAIN_SMALL {
+    if margin < GAIN_CLEAR {
         return None;
     }
-    let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
+    let certain = margin > GAIN_CERTAIN && lockstep.waves_resolved >= WAVES_CERTAIN;
+    let ripeness = if certain { Ripeness::Certain } else { Ripeness::Clear };
     Some(Reading { class, ripeness, score: margin })
+}
+
+/// Waves that are there and smeared: equal jitter explains them best by far, or about as well as
+/// anything while the best train needs waves as wide as equal jitter makes them.
+fn smeared_reading(fit: &FitReport) -> Option<Reading> {
+    let best = fit.families.first()?;
+    let score = |family| fit.family(family).map_or(f64::INFINITY, |other| other.score);
+    let in_step = score(Family::Lockstep).min(score(Family::LockstepOverDecay));
+    let jittered = score(Family::Full).min(score(Family::Decorrelated));
+    let equal = score(Family::Equal);
+    let by_far = best.family == Family::Equal
+        && jittered - equal >= GAIN_SMALL
+        && in_step - equal >= GAIN_CLEAR;
+    let wide = (SPREAD_HERD..SPREAD_WAVES).contains(&fit.lockstep.spread)
+        && equal.min(in_step).min(score(Family::ProcessPhase)) - best.score < GAIN_TIE
+        && equal.min(in_step) < jittered;
+    let goodness = best.deviance / count(fit.intervals.max(1));
+    let enough = fit.intervals >= INTERVALS_TO_SMEAR && goodness <= GOODNESS_FITS;
+    (enough && (by_far || wide)).then_some(Reading {
+        class: Class::PartialJitter,
+        ripeness: Ripeness::Clear,
+        score: jittered - equal.min(in_step),
+    })
+}
+
+/// A decay without waves, by the fit.
+fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
+    let winner = fit.families.first()?;
+    let spreads = |family| matches!(family, Family::Full | Family::Decorrelated | Family::Smooth);
+    let goodness = winner.deviance / count(fit.intervals.max(1));
+    if !spreads(winner.family) || goodness > GOODNESS_FITS {
+        return None;
+    }
+    let others = fit.families.iter().filter(|other| !spreads(other.family));
+    let margin = others.map(|other| other.score).fold(f64::INFINITY, f64::min) - winner.score;
+    let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
+    (margin >= GAIN_SMALL).then_some(Reading {
+        class: Class::JitteredBackoff,
+        ripeness,
+        score: margin,
+    })
+}
+
+/// Whether a family's waves stand in step. Processes that each keep a phase of their own still
+/// come back together from the second wave on.
+const fn stands_in_step(family: Family) -> bool {
+    family.is_lockstep() || matches!(family, Family::ProcessPhase)
 }
 
 /// Whether waves in step win by a margin, fit, and stand apart.
 fn waves_fit(fit: &FitReport) -> bool {
     let left = fit.goodness * count(fit.intervals);
-    fit.gain >= GAIN_CLEAR
-        && fit.lockstep.waves_resolved >= WAVES_MIN
+    let resolved = fit.lockstep.waves_resolved;
+    fit.gain >= GAIN_CLEAR.max(GAIN_PER_WAVE * count(resolved))
+        && resolved >= WAVES_MIN
         && (fit.goodness <= GOODNESS_WAVES || fit.gain >= GAIN_OVER_DEVIANCE * left)
 }
 
@@ -239,7 +269,7 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
     }
     // Held up, not decaying: the second half of the activity carries its part of the load.
     let held = held_share(scene);
-    if held < 0.3 {
+    if held < HELD_SHARE {
         return None;
     }
     Some(Reading {
@@ -270,18 +300,20 @@ fn held_share(scene: &Scene<'_>) -> f64 {
 
 /// Retries are there, and their kind is open.
 fn open_reading(scene: &Scene<'_>) -> Reading {
-    let long = scene.load.active_seconds
-        >= (STORM_CYCLES * scene.resolution.scrape_seconds).max(STORM_SECONDS);
     let over = scene.quiet_seconds() > 2.0 * scene.resolution.scrape_seconds;
     Reading {
         class: Class::Inconclusive,
-        ripeness: if (scene.storm_is_certain() && long) || over {
-            Ripeness::Clear
-        } else {
-            Ripeness::Early
-        },
+        ripeness: if open_kind_pages(scene) || over { Ripeness::Clear } else { Ripeness::Early },
         score: 0.0,
     }
+}
+
+/// Whether a storm of open kind is worth waking somebody: certain, lasting, and held up. A decay
+/// cures itself whatever its kind.
+fn open_kind_pages(scene: &Scene<'_>) -> bool {
+    let lasting = scene.load.active_seconds
+        >= (STORM_CYCLES * scene.resolution.scrape_seconds).max(STORM_SECONDS);
+    scene.storm_is_certain() && lasting && held_share(scene) >= HELD_SHARE
 }
 
 /// Nothing failed, or failures are not counted: only a train on a schedule can be told, at a
@@ -366,16 +398,12 @@ fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
             .trigger_ended_at
             .map_or(0.0, |end| load.active_until.seconds_since(end).max(0.0)),
     };
-    let certain = scene.storm_is_certain();
     let severity = match reading.class {
         Class::BackoffWithoutJitter | Class::RetryStormWithoutBackoff => Severity::Critical,
         Class::PartialJitter => Severity::Warning,
         Class::JitteredBackoff => Severity::Info,
-        Class::Inconclusive => {
-            let long = load.active_seconds
-                >= (STORM_CYCLES * scene.resolution.scrape_seconds).max(STORM_SECONDS);
-            if certain && long { Severity::Warning } else { Severity::Info }
-        }
+        Class::Inconclusive if open_kind_pages(scene) => Severity::Warning,
+        Class::Inconclusive => Severity::Info,
     };
     Verdict {
         class: reading.class,
