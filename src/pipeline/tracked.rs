@@ -35,6 +35,12 @@ const LEARNING_CYCLES: f64 = 12.0;
 const LEARNING_SECONDS_MIN: f64 = 60.0;
 /// Growth of the time between two looks at one episode.
 const LOOK_GROWTH: f64 = 0.04;
+/// The same where no errors are counted: only a long train can be told there, and no look is urgent.
+const LOOK_GROWTH_REQUESTS: f64 = 0.3;
+/// Scrape cycles between two looks at least, where no errors are counted.
+const LOOK_CYCLES_REQUESTS: f64 = 6.0;
+/// Excess in standard deviations under which requests alone are not worth a fit.
+const FIT_EXCESS_SDS: f64 = 8.0;
 /// Seconds a suspicion without any incident is held before the new level is taken as normal.
 const SUSPICION_SECONDS_MAX: f64 = 900.0;
 /// Quiet scrape cycles after which a suspicion is dropped.
@@ -339,9 +345,21 @@ impl Tracked {
         let load = flood::measure(&intervals, baseline, bracket[0]);
         let context = Context { active_until: load.active_until, scrape_seconds: cycle };
         if now >= suspicion.next_look {
-            let wait = (LOOK_GROWTH * now.seconds_since(bracket[0])).max(0.0);
+            let elapsed = now.seconds_since(bracket[0]).max(0.0);
+            let wait = match suspicion.alarm {
+                Alarm::Errors => LOOK_GROWTH * elapsed,
+                Alarm::Requests => {
+                    (LOOK_GROWTH_REQUESTS * elapsed).max(LOOK_CYCLES_REQUESTS * cycle)
+                }
+            };
+            // Without failures a watch that counts them has nothing to fit, and one that counts
+            // none only what stands far above its noise.
+            let worth_a_fit = match suspicion.alarm {
+                Alarm::Errors => true,
+                Alarm::Requests => !self.with_errors && load.excess_sds() >= FIT_EXCESS_SDS,
+            };
             suspicion.next_look = now.plus_seconds(wait);
-            let fit = schedule_fit::fit(&FitInput {
+            let input = FitInput {
                 intervals: &intervals,
                 shares: &baseline.shares,
                 background_rate: baseline.rate,
@@ -351,8 +369,8 @@ impl Tracked {
                 onset: bracket,
                 now: seen,
                 lists: &[],
-            })
-            .ok();
+            };
+            let fit = worth_a_fit.then(|| schedule_fit::fit(&input).ok()).flatten();
             let finding = decide(&Scene {
                 dependency: &self.name,
                 with_errors: self.with_errors,
