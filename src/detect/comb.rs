@@ -38,8 +38,8 @@
 //!
 //! # Cost
 //!
-//! A bank costs some tens of milliseconds and serves every window of the same shape; one test is
-//! one FFT and some 100,000 multiplications.
+//! One test is one FFT and some 100,000 multiplications. A bank costs several hundred times that,
+//! most of it for the draws, and serves every window of the same shape: keep it.
 //!
 //! # Example
 //!
@@ -102,7 +102,7 @@ use realfft::num_complex::Complex;
 
 use crate::detect::NotEnough;
 use crate::detect::even::{EvenResiduals, index, median};
-use crate::detect::spectrum::{Spectrum, periodogram};
+use crate::detect::spectrum::{Spectrum, periodogram_with};
 
 /// Longest lag: a sum of waits beyond two minutes needs an outage longer than most.
 const LAG_SECONDS_MAX: f64 = 130.0;
@@ -289,9 +289,12 @@ impl CombBank {
         }
         teeth.sort_by(|a, b| a.0.total_cmp(&b.0));
         let half = |lag: f64| (0.5 * resolution).max(TOOTH_SHARE * lag);
-        let near = |seconds: f64, gap: f64| {
-            teeth.iter().any(|(lag, _)| (seconds - lag).abs() <= half(*lag) + gap)
-        };
+        // Steps that lie within any tooth are controls of none.
+        let mut taken = vec![false; self.lags];
+        for (lag, _) in &teeth {
+            let reach = half(*lag) + 0.5 * resolution;
+            taken[self.steps(lag - reach, lag + reach)].fill(true);
+        }
         let mut terms = vec![0.0_f64; self.lags];
         let mut kept = Vec::new();
         let mut controls = 0;
@@ -300,16 +303,12 @@ impl CombBank {
                 + resolution
                 + (CONTROL_INTERVALS * resolution * 2.0).max(CONTROL_SHARE * lag);
             let steps = self.steps(lag - reach, lag + reach);
-            let beside: Vec<usize> = steps
-                .clone()
-                .filter(|s| !near(*s as f64 * self.step_seconds, 0.5 * resolution))
-                .collect();
+            let beside: Vec<usize> = steps.clone().filter(|s| !taken[*s]).collect();
             let tooth: Vec<usize> = steps
                 .filter(|s| (*s as f64 * self.step_seconds - lag).abs() <= half(*lag))
                 .collect();
-            let (left, right) = beside
-                .iter()
-                .partition::<Vec<usize>, _>(|s| (**s as f64 * self.step_seconds) < *lag);
+            let middle = beside.partition_point(|s| (*s as f64 * self.step_seconds) < *lag);
+            let (left, right) = beside.split_at(middle);
             if tooth.is_empty() || left.is_empty() || right.is_empty() {
                 continue;
             }
@@ -317,7 +316,7 @@ impl CombBank {
                 terms[*step] += weight / tooth.len() as f64;
             }
             // Both sides weigh the same, so that a slope cancels too.
-            for side in [&left, &right] {
+            for side in [left, right] {
                 for step in side {
                     terms[*step] -= 0.5 * weight / side.len() as f64;
                 }
@@ -355,13 +354,14 @@ impl CombBank {
     /// Fits the law of the largest `z` to draws of white noise.
     fn calibrate(&mut self, steps: usize, spectrum: &Spectrum) {
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let mut planner = RealFftPlanner::<f64>::new();
         let mut sums =
             vec![Vec::with_capacity(usize::try_from(DRAWS).unwrap_or(0)); self.entries.len()];
         let mut noise_sds = Vec::new();
         for _ in 0..DRAWS {
             let values: Vec<f64> = (0..steps).map(|_| StandardNormal.sample(&mut random)).collect();
-            let power = periodogram(&values);
-            let acf = self.autocovariance(spectrum, |bin| power[bin] / steps as f64);
+            let power = periodogram_with(&mut planner, &values);
+            let acf = self.autocovariance(&mut planner, spectrum, |bin| power[bin] / steps as f64);
             noise_sds.push(roughness(&acf[self.first_lag..]));
             for (entry, sums) in self.entries.iter().zip(&mut sums) {
                 sums.push(entry.sum(&acf));
@@ -387,9 +387,13 @@ impl CombBank {
     }
 
     /// `A(l)` for all lags of the bank, from ratios in the band.
-    fn autocovariance(&self, spectrum: &Spectrum, ratio: impl Fn(usize) -> f64) -> Vec<f64> {
+    fn autocovariance(
+        &self,
+        planner: &mut RealFftPlanner<f64>,
+        spectrum: &Spectrum,
+        ratio: impl Fn(usize) -> f64,
+    ) -> Vec<f64> {
         let (first, last) = spectrum.bins();
-        let mut planner = RealFftPlanner::<f64>::new();
         let inverse = planner.plan_fft_inverse(self.size);
         let mut bins = inverse.make_input_vec();
         for (bin, value) in bins.iter_mut().enumerate().take(last + 1).skip(first) {
@@ -417,7 +421,9 @@ impl Entry {
 /// Finds the comb of the bank that stands out most.
 #[must_use]
 pub fn find_comb(spectrum: &Spectrum, bank: &CombBank) -> Comb {
-    let acf = bank.autocovariance(spectrum, |bin| spectrum.usable_ratio(bin).unwrap_or(1.0));
+    let mut planner = RealFftPlanner::<f64>::new();
+    let acf = bank
+        .autocovariance(&mut planner, spectrum, |bin| spectrum.usable_ratio(bin).unwrap_or(1.0));
     let rough = (roughness(&acf[bank.first_lag..]) / bank.noise_sd).max(1.0);
     let mut best = (f64::NEG_INFINITY, &bank.entries[0]);
     for entry in &bank.entries {

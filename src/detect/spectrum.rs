@@ -344,8 +344,12 @@ impl Spectrum {
 
 /// One-sided power of `values`, padded to at least four times their length.
 pub(crate) fn periodogram(values: &[f64]) -> Vec<f64> {
+    periodogram_with(&mut RealFftPlanner::new(), values)
+}
+
+/// The same with plans that are kept.
+pub(crate) fn periodogram_with(planner: &mut RealFftPlanner<f64>, values: &[f64]) -> Vec<f64> {
     let size = padded_length(values.len());
-    let mut planner = RealFftPlanner::<f64>::new();
     let forward = planner.plan_fft_forward(size);
     let mut padded = vec![0.0; size];
     padded[..values.len()].copy_from_slice(values);
