@@ -14,6 +14,9 @@ use squall::detect::period::{PeriodSearch, find_period};
 use squall::detect::spectrum::Spectrum;
 use squall::detect::warped::warped_peaks;
 use squall::series::{Interval, TargetId, Timestamp};
+use squall::sim;
+use squall::sim::policy::{Jitter, RetryPolicy};
+use squall::sim::scenario::{DependencyPlan, Fault, Population, Scenario};
 
 /// Seeded counts of one target at one second.
 fn intervals(seconds: u32) -> Vec<Interval> {
@@ -78,5 +81,29 @@ fn comb(criterion: &mut Criterion) {
     group.bench_function("test", |b| b.iter(|| find_comb(black_box(&spectrum), &bank).z));
 }
 
-criterion_group!(benches, autocorrelation, periods, comb);
+/// A hundred thousand clients that fail together, and other traffic, for ten simulated minutes:
+/// promised in under two seconds on one core.
+fn fleet(clients: usize) -> Scenario {
+    let mut scenario = Scenario::new("fleet", 600.0);
+    let faults = vec![Fault::outage(120.0, 40.0)];
+    let to = scenario.dependency(DependencyPlan { faults, ..DependencyPlan::new("payments") });
+    scenario.population(Population::stream("others", to, clients as f64 / 20.0));
+    let policy = RetryPolicy::exponential(1.0, 2.0, 32.0, 7, Jitter::Full);
+    scenario.population(Population::burst("herd", to, clients, 120.0, 1.0, policy));
+    scenario
+}
+
+/// The reference is a tenth of the clients: the time must grow with the attempts and no faster.
+fn simulation(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("simulation");
+    group.sample_size(10);
+    for clients in [10_000_usize, 100_000] {
+        let scenario = fleet(clients);
+        group.bench_function(BenchmarkId::new("ten minutes", clients), |b| {
+            b.iter(|| sim::run(black_box(&scenario), 1).series.len());
+        });
+    }
+}
+
+criterion_group!(benches, autocorrelation, periods, comb, simulation);
 criterion_main!(benches);

@@ -9,6 +9,7 @@ use super::{Failure, runtime};
 use crate::clock::SystemClock;
 use crate::rules::Rules;
 use crate::sim::compare::{compare, table};
+use crate::sim::corpus::{draw_case, parse_name};
 use crate::sim::scenario::Scenario;
 use crate::sim::serve::{Live, serve};
 use crate::sim::{builtin, openmetrics, plot};
@@ -24,7 +25,8 @@ const SEED: u64 = 1;
   squall simulate herd-none --compare=none,equal,full,decorrelated
   squall simulate scenario.yml --serve=127.0.0.1:9100")]
 pub struct Args {
-    /// A scenario file, or the name of one that is built in.
+    /// A scenario file, the name of one that is built in, or that of a drawn case
+    /// (`exponential-none/15s/4t/7`: kind, scrape interval, targets, seed).
     #[arg(value_name = "SCENARIO", required_unless_present = "list")]
     pub scenario: Option<String>,
     /// List the scenarios that are built in.
@@ -62,17 +64,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.list {
         return list(out);
     }
-    let scenario = load(args.scenario.as_deref().unwrap_or_default())?;
+    let (scenario, seed) = load(args.scenario.as_deref().unwrap_or_default(), args.seed)?;
     if let Some(address) = &args.serve {
-        return live(&scenario, args, address);
+        return live(&scenario, args, seed, address);
     }
     if !args.compare.is_empty() {
         let names: Vec<&str> = args.compare.iter().map(String::as_str).collect();
-        let rows = compare(&scenario, &names, args.seed)
+        let rows = compare(&scenario, &names, seed)
             .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
         return emit(out, &table(&rows));
     }
-    let done = crate::sim::run(&scenario, args.seed);
+    let done = crate::sim::run(&scenario, seed);
     if let Some(path) = &args.plot {
         save(path, &plot::svg(&done.truth))?;
     }
@@ -96,8 +98,12 @@ fn list(out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a file, or else the built-in scenario of that name.
-fn load(wanted: &str) -> Result<Scenario, Failure> {
+/// Reads a file, or else the built-in scenario of that name, or draws the case of that name; a drawn
+/// case has its own seed.
+fn load(wanted: &str, seed: u64) -> Result<(Scenario, u64), Failure> {
+    if let Some((kind, sampling, seed)) = parse_name(wanted) {
+        return Ok((draw_case(kind, sampling, seed).scenario, seed));
+    }
     let path = PathBuf::from(wanted);
     let name =
         path.file_stem().map_or(wanted.to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -112,10 +118,13 @@ fn load(wanted: &str) -> Result<Scenario, Failure> {
         (_, true) => fs::read_to_string(&path)
             .map_err(|error| Failure::running(format!("cannot read `{wanted}`"), error))?,
     };
-    Scenario::parse(&name, &text, &Rules::builtin()).map_err(|faults| {
-        let lines: Vec<String> = faults.iter().map(|fault| format!("{wanted}: {fault}")).collect();
-        Failure::Usage(lines.join("\n"))
-    })
+    Scenario::parse(&name, &text, &Rules::builtin()).map(|scenario| (scenario, seed)).map_err(
+        |faults| {
+            let lines: Vec<String> =
+                faults.iter().map(|fault| format!("{wanted}: {fault}")).collect();
+            Failure::Usage(lines.join("\n"))
+        },
+    )
 }
 
 fn emit(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
@@ -127,7 +136,7 @@ fn save(path: &PathBuf, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::running(format!("cannot write `{}`", path.display()), error))
 }
 
-fn live(scenario: &Scenario, args: &Args, address: &str) -> Result<(), Failure> {
+fn live(scenario: &Scenario, args: &Args, seed: u64, address: &str) -> Result<(), Failure> {
     if !(args.speed > 0.0 && args.speed.is_finite()) {
         return Err(Failure::Usage("--speed must be above 0".to_owned()));
     }
@@ -138,7 +147,7 @@ fn live(scenario: &Scenario, args: &Args, address: &str) -> Result<(), Failure> 
         let bound = listener.local_addr().map_or(address.to_owned(), |bound| bound.to_string());
         tracing::info!(address = %bound, scenario = %scenario.name, "serving the simulation");
         let clock = Arc::new(SystemClock);
-        let live = Live::start(scenario, args.seed, args.speed, 0.0, clock, &bound);
+        let live = Live::start(scenario, seed, args.speed, 0.0, clock, &bound);
         let stopped = async {
             // Without a handler for the signal the process ends by it all the same.
             if tokio::signal::ctrl_c().await.is_err() {

@@ -71,6 +71,8 @@ pub enum CaseKind {
     SlowRecovery,
     /// An outage of minutes under streams of clients that retry on a schedule.
     OutageComb,
+    /// A herd of a known client library, whatever its jitter.
+    Library,
     /// Equal jitter.
     Equal,
     /// Full jitter.
@@ -121,7 +123,7 @@ pub enum CaseKind {
 
 impl CaseKind {
     /// Every kind.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::ExponentialNone,
         Self::CappedNone,
         Self::FixedNone,
@@ -137,6 +139,7 @@ impl CaseKind {
         Self::LazyErrors,
         Self::SlowRecovery,
         Self::OutageComb,
+        Self::Library,
         Self::Equal,
         Self::Full,
         Self::Decorrelated,
@@ -181,6 +184,7 @@ impl CaseKind {
             Self::LazyErrors => "lazy-errors",
             Self::SlowRecovery => "slow-recovery",
             Self::OutageComb => "outage-comb",
+            Self::Library => "library",
             Self::Equal => "equal",
             Self::Full => "full",
             Self::Decorrelated => "decorrelated",
@@ -295,6 +299,18 @@ pub struct LabelledCase {
     pub samples: Vec<SimulatedSeries>,
     /// What happened, second by second.
     pub happened: Truth,
+}
+
+/// Reads the name of a case, `exponential-none/15s/4t/7`.
+#[must_use]
+pub fn parse_name(name: &str) -> Option<(CaseKind, Sampling, u64)> {
+    let parts: Vec<&str> = name.split('/').collect();
+    let [kind, interval, targets, seed] = parts[..] else { return None };
+    let interval_seconds: f64 = interval.strip_suffix('s')?.parse().ok()?;
+    let targets = targets.strip_suffix('t')?.parse().ok()?;
+    let usual = (0.1..=3600.0).contains(&interval_seconds) && (1..=1_000).contains(&targets);
+    let sampling = Sampling { interval_seconds, targets };
+    usual.then_some((CaseKind::parse(kind)?, sampling, seed.parse().ok()?))
 }
 
 impl LabelledCase {
@@ -439,7 +455,7 @@ mod tests {
             assert!(!case.samples.is_empty(), "{}", case.name());
             assert!(!case.truth.accept.is_empty(), "{}", case.name());
             assert_eq!(case.truth.class.is_some(), case.truth.onset.is_some(), "{}", case.name());
-            assert_eq!(CaseKind::parse(kind.as_str()), Some(kind));
+            assert_eq!(parse_name(&case.name()), Some((kind, SAMPLING, 3)));
         }
     }
 

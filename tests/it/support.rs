@@ -6,4 +6,5 @@ pub(crate) mod memory_store;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
+pub(crate) mod replay;
 pub(crate) mod servers;

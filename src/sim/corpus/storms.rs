@@ -1,5 +1,8 @@
 //! Cases with retries in them: herds, floods, and the well-behaved.
 
+use crate::rules::Rules;
+use crate::rules::policy::Policy;
+
 use super::super::policy::{CapOrder, Growth, Jitter, RetryPolicy};
 use super::super::scenario::{Calls, Fault, FaultKind, Guard, KnockDown, Population, Shed};
 use super::{CaseKind, Draft, FLOOD, JITTERED, OPEN, PARTIAL, Sampling, WAVES, shows};
@@ -75,6 +78,7 @@ pub(super) fn draw(kind: CaseKind, draft: &mut Draft) -> bool {
         CaseKind::Mixed => mixed(draft),
         CaseKind::SeveralClients => several_clients(draft),
         CaseKind::OutageComb => outage_comb(draft),
+        CaseKind::Library => library(draft),
         CaseKind::Equal => {
             let policy = exponential(draft, Jitter::Equal);
             spread(draft, policy, PARTIAL);
@@ -191,6 +195,42 @@ fn spread(draft: &mut Draft, policy: RetryPolicy, class: &'static str) {
         (false, false) => &[Some(OPEN), Some(PARTIAL), None],
     };
     allow(draft, neighbours);
+}
+
+/// Spread of a wave over its gap below which a herd stays a herd, and below which waves still show.
+const SPREAD_OF_WAVES: f64 = 0.16;
+const SPREAD_OF_PARTIAL: f64 = 0.4;
+
+/// Longest first waits of a library that is drawn, seconds: later waves fall outside the case.
+const LIBRARY_SECONDS_MAX: f64 = 400.0;
+
+/// A herd of one of the known client libraries.
+fn library(draft: &mut Draft) {
+    let rules = Rules::builtin();
+    let mut policies: Vec<&Policy> = rules.schedules().iter().map(|rule| &rule.policy).collect();
+    policies.retain(|policy| {
+        let waits = policy.waits(5);
+        policy.is_timed() && waits.len() >= 3 && waits.iter().sum::<f64>() < LIBRARY_SECONDS_MAX
+    });
+    let known = draft.draws.pick(&policies);
+    let fraction = known.jitter_fraction(6);
+    let mut policy = RetryPolicy::library(known);
+    policy.retries_max = policy.retries_max.min(16);
+    if fraction < SPREAD_OF_WAVES {
+        herd(draft, policy, 1.0 + 3.0 * fraction);
+        // Near the border of the classes either side is right.
+        if fraction > 0.75 * SPREAD_OF_WAVES {
+            allow(draft, &[Some(PARTIAL)]);
+        }
+        // Waits below a second are a flood at any usual sampling.
+        if known.waits(3).iter().all(|wait| *wait < 1.0) {
+            allow(draft, &[Some(FLOOD), Some(OPEN)]);
+        }
+        return;
+    }
+    let class = if fraction < SPREAD_OF_PARTIAL { PARTIAL } else { JITTERED };
+    spread(draft, policy, class);
+    allow(draft, &[Some(PARTIAL), Some(JITTERED), Some(OPEN)]);
 }
 
 fn slow_recovery(draft: &mut Draft) {

@@ -1,0 +1,119 @@
+//! The simulator as a sceptic uses it: the same bytes everywhere, text that Prometheus takes, and
+//! built-in scenarios of which the whole pipeline says what their `expect` says.
+
+use std::process::Command;
+
+use squall::rules::Rules;
+use squall::sim::random::hash;
+use squall::sim::scenario::Scenario;
+use squall::sim::{Run, builtin, openmetrics, run};
+
+use crate::support::replay::{pages, replay};
+
+fn built_in(name: &str) -> Scenario {
+    let text = builtin::find(name).expect("a built-in scenario");
+    Scenario::parse(name, text, &Rules::builtin()).expect("a faultless scenario")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_machine() {
+    // Recorded on x86-64 Linux. Another machine, or a later version, must give the same.
+    for (name, recorded) in [
+        ("herd-none", 0x7ddb_334f_8551_3236),
+        ("case-l39-autoscaler", 0xc9ef_d0e5_46ad_a0bf),
+        ("metastable", 0x734d_5b0e_034c_6844),
+    ] {
+        let text = openmetrics::write(&run(&built_in(name), 1).series);
+        assert_eq!(hash(&text, 0), recorded, "{name} gives {:#x}", hash(&text, 0));
+    }
+}
+
+#[test]
+fn promtool_makes_blocks_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["herd-none", "counter-resets", "deploy", "layers"] {
+        let file = folder.path().join("storm.om");
+        let text = openmetrics::write(&run(&built_in(name), 1).series);
+        std::fs::write(&file, text).expect("a file");
+        let blocks = Command::new("promtool")
+            .args(["tsdb", "create-blocks-from", "openmetrics"])
+            .args([&file, &folder.path().join(name)])
+            .output()
+            .expect("promtool, of the Debian package prometheus, is needed");
+        let said = String::from_utf8_lossy(&blocks.stderr).into_owned();
+        assert!(blocks.status.success(), "{name}: {said}");
+        let made = std::fs::read_dir(folder.path().join(name)).expect("blocks").count();
+        assert!(made > 0, "{name}: {said}");
+    }
+}
+
+/// Checks the answer of the whole pipeline against the scenario's own `expect`.
+fn check(name: &str) {
+    let scenario = built_in(name);
+    let Run { series, .. } = run(&scenario, 1);
+    let incidents = replay(&series, scenario.scrape.interval_seconds);
+    let said: Vec<String> = incidents
+        .iter()
+        .map(|incident| {
+            let at = incident.verdict.started_at.seconds() - scenario.start_unix_seconds;
+            format!("{}@{at:.1}s", incident.verdict.class.as_str())
+        })
+        .collect();
+    let expect = &scenario.expect;
+    if said.is_empty() {
+        assert!(expect.silence, "{name}: nothing said, expected {:?}", expect.accept);
+    }
+    for incident in &incidents {
+        let class = incident.verdict.class.as_str();
+        let quiet = expect.silence && class == "inconclusive" && !pages(incident);
+        let right = expect.accept.iter().any(|accepted| accepted == class);
+        assert!(right || quiet, "{name}: said {said:?}, expected {:?}", expect.accept);
+        if let Some(onset) = expect.onset_seconds.filter(|_| pages(incident)) {
+            let late = incident.verdict.started_at.seconds() - scenario.start_unix_seconds - onset;
+            let allowed = (2.0 * scenario.scrape.interval_seconds).max(10.0);
+            assert!(late.abs() <= allowed, "{name}: {said:?}, the onset is at {onset} s");
+        }
+    }
+    assert!(incidents.iter().filter(|i| pages(i)).count() <= 1, "{name}: {said:?}");
+}
+
+#[test]
+fn the_four_ways_to_wait_are_told_apart() {
+    for name in ["herd-none", "herd-equal", "herd-full", "herd-decorrelated"] {
+        check(name);
+    }
+}
+
+#[test]
+fn fixed_delays_and_floods_are_told_apart() {
+    for name in ["fixed-10s", "immediate-flood", "metastable", "proportional-10"] {
+        check(name);
+    }
+}
+
+#[test]
+fn look_alikes_page_nobody() {
+    for name in LOOK_ALIKES {
+        check(name);
+    }
+}
+
+/// Every built-in scenario in which there is no storm, but for those of days.
+const LOOK_ALIKES: [&str; 16] = [
+    "outage-without-retries",
+    "organic-surge",
+    "surge-with-errors",
+    "flash-crowd",
+    "cron",
+    "health-checks",
+    "noise",
+    "counter-resets",
+    "deploy",
+    "staircase",
+    "polling-in-step",
+    "gc-pauses",
+    "replica-flips",
+    "clock-jump",
+    "out-of-order",
+    "load-balancer-flapping",
+];
