@@ -244,14 +244,14 @@ impl SourceError {
         }
     }
 
-    /// Whether the same question may be answered later. An answer that makes no sense may have
-    /// been cut off on its way.
+    /// Whether the same question may be answered later. An answer that makes no sense is not asked
+    /// for at length: the source has done so once, in case it was cut off on its way.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Decode { .. } => true,
+            Self::Unreachable { .. } | Self::Timeout { .. } => true,
             Self::BadStatus { is_transient, .. } => *is_transient,
-            Self::TooExpensive { .. } | Self::TooLarge { .. } => false,
+            Self::TooExpensive { .. } | Self::TooLarge { .. } | Self::Decode { .. } => false,
         }
     }
 

@@ -123,9 +123,7 @@ impl Prometheus {
         query: &str,
         sink: &mut dyn SampleSink,
     ) -> Result<Answer, SourceError> {
-        let body = self.query(&[("query", query), ("nocache", "1")]).await?;
-        let decoded = decode::decode(&body, sink).map_err(|cause| self.undecodable(cause))?;
-        Ok(answer::of(decoded))
+        self.decoded(&[("query", query), ("nocache", "1")], sink).await.map(answer::of)
     }
 
     /// The body of an answer at a path of the API, such as `/api/v1/targets`, asked by GET.
@@ -180,13 +178,36 @@ impl Prometheus {
             ("timeout", timeout.as_str()),
             ("nocache", "1"),
         ];
-        let body = self.query(&form).await?;
-        let decoded = decode::decode(&body, sink).map_err(|cause| self.undecodable(cause))?;
-        Ok(answer::of(decoded))
+        self.decoded(&form, sink).await.map(answer::of)
     }
 
-    async fn query(&self, form: &[(&str, &str)]) -> Result<Vec<u8>, SourceError> {
-        self.retrying("/api/v1/query", form).await
+    /// Runs a query into the sink; one whose answer makes no sense is asked again once, since it
+    /// may have been cut off on its way.
+    async fn decoded(
+        &self,
+        form: &[(&str, &str)],
+        sink: &mut dyn SampleSink,
+    ) -> Result<decode::Decoded, SourceError> {
+        match self.decoded_once(form, sink).await {
+            Err(SourceError::Decode { .. }) => {
+                tokio::time::sleep(retry_wait(0, random_fraction(), None)).await;
+                self.decoded_once(form, sink).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn decoded_once(
+        &self,
+        form: &[(&str, &str)],
+        sink: &mut dyn SampleSink,
+    ) -> Result<decode::Decoded, SourceError> {
+        let body = self.retrying("/api/v1/query", form).await?;
+        decode::decode(&body, sink).map_err(|cause| {
+            let error = self.undecodable(cause);
+            self.metrics.source_query_error(&self.config.name, error.reason().as_str());
+            error
+        })
     }
 
     /// Asks until there is an answer, a lasting refusal, or no budget left.
@@ -268,9 +289,7 @@ impl Prometheus {
     }
 
     fn undecodable(&self, cause: decode::DecodeError) -> SourceError {
-        let error = SourceError::Decode { source_name: self.config.name.clone(), cause };
-        self.metrics.source_query_error(&self.config.name, error.reason().as_str());
-        error
+        SourceError::Decode { source_name: self.config.name.clone(), cause }
     }
 }
 
@@ -290,11 +309,10 @@ impl Source for Prometheus {
 
     fn now(&self) -> Answering<'_, Timestamp> {
         Box::pin(async {
-            let body = self.query(&[("query", "time()"), ("nocache", "1")]).await?;
             // A scalar on Prometheus, a vector of one on VictoriaMetrics.
             let mut vector = super::Collected::default();
             let decoded =
-                decode::decode(&body, &mut vector).map_err(|cause| self.undecodable(cause))?;
+                self.decoded(&[("query", "time()"), ("nocache", "1")], &mut vector).await?;
             let sample = decoded.scalar.or_else(|| vector.0.first()?.1.first().copied());
             sample
                 .map(|sample| Timestamp::from_seconds(sample.value))
