@@ -9,7 +9,7 @@
 //! ```
 //!
 //! so on that axis one FFT looks for all factors at once, and a dozen values of `c` for all bases.
-//! This is the screen before the schedule fit, which costs far more: it proposes
+//! This is the screen before the schedule fit, which costs a thousand times more: it proposes
 //! candidates, and proves nothing.
 //!
 //! # Method
@@ -119,12 +119,6 @@ pub fn warped_peaks(
     let forward = planner.plan_fft_forward(PADDED);
     let mut input = forward.make_input_vec();
     let mut output = forward.make_output_vec();
-    // The cosines of the axis are orthogonal over its bins.
-    let slow: Vec<[f64; BINS]> = (0..=SLOW_TERMS)
-        .map(|term| {
-            std::array::from_fn(|bin| (PI * term as f64 * (bin as f64 + 0.5) / BINS as f64).cos())
-        })
-        .collect();
     let mut peaks: Vec<WarpedPeak> = Vec::new();
     let width = bracket[1].seconds_since(bracket[0]).max(0.0);
     for start in 0..STARTS {
@@ -136,7 +130,7 @@ pub fn warped_peaks(
         }
         let mut scale = SCALE_SECONDS_MIN.max(even.interval_seconds() / 4.0);
         while scale <= SCALE_SECONDS_MAX {
-            let Some((bins, span)) = warp(even, lead, first, scale, &slow) else { break };
+            let Some((bins, span)) = warp(even, lead, first, scale) else { break };
             input.fill(0.0);
             input[..BINS].copy_from_slice(&bins);
             let noise = bins.iter().map(|v| v * v).sum::<f64>();
@@ -189,11 +183,13 @@ fn warp(even: &EvenResiduals, lead: f64, first: usize, scale: f64) -> Option<([f
     for (sum, cells) in sums.iter_mut().zip(&cells) {
         *sum = if *cells > 1e-9 { *sum / cells.sqrt() } else { 0.0 };
     }
-    for shape in slow {
-        let norm: f64 = shape.iter().map(|v| v * v).sum();
-        let part = sums.iter().zip(shape).map(|(v, s)| v * s).sum::<f64>() / norm;
-        for (value, shape) in sums.iter_mut().zip(shape) {
-            *value -= part * shape;
+    // The cosines of the axis are orthogonal over the bins.
+    for term in 0..=SLOW_TERMS {
+        let shape = |bin: usize| (PI * term as f64 * (bin as f64 + 0.5) / BINS as f64).cos();
+        let norm: f64 = (0..BINS).map(|bin| shape(bin).powi(2)).sum();
+        let part = sums.iter().enumerate().map(|(bin, v)| v * shape(bin)).sum::<f64>() / norm;
+        for (bin, value) in sums.iter_mut().enumerate() {
+            *value -= part * shape(bin);
         }
     }
     Some((sums, span))
