@@ -6,6 +6,9 @@ set -euo pipefail
 declare -A program_of=([prometheus]=prometheus [prometheus-alertmanager]=prometheus-alertmanager)
 
 missing=()
+for tool in openssl curl; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+done
 # The server's programs are not on the path.
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 for package in "${!program_of[@]}"; do

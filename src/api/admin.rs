@@ -32,7 +32,13 @@ pub(super) async fn healthy() -> Response {
 /// `GET /-/ready`: whether the daemon can do its work.
 pub(super) async fn ready(State(shared): State<Shared>) -> Response {
     match &*shared.ready.borrow() {
-        Readiness::Ready => plain(StatusCode::OK, "squall is ready.\n"),
+        // Detection goes on without the record, so this is no reason to take squall out of service.
+        Readiness::Ready => match &shared.board.borrow().storage_fault {
+            None => plain(StatusCode::OK, "squall is ready.\n"),
+            Some(why) => {
+                plain(StatusCode::OK, format!("squall is ready; storage takes no writes: {why}.\n"))
+            }
+        },
         Readiness::NotReady(why) => {
             plain(StatusCode::SERVICE_UNAVAILABLE, format!("squall is not ready: {why}.\n"))
         }

@@ -86,9 +86,12 @@ pub(crate) fn success<T: Serialize>(data: T) -> Response {
     Json(Success { status: "success", data }).into_response()
 }
 
-/// Wraps `data` with a warning that it is not all there could be, as Prometheus does.
-pub(crate) fn success_with_warning<T: Serialize>(data: T, warning: &str) -> Response {
-    Json(json!({"status": "success", "data": data, "warnings": [warning]})).into_response()
+/// Wraps `data` with warnings that it is not all there could be, as Prometheus does.
+pub(crate) fn success_with_warnings<T: Serialize>(data: T, warnings: &[String]) -> Response {
+    if warnings.is_empty() {
+        return success(data);
+    }
+    Json(json!({"status": "success", "data": data, "warnings": warnings})).into_response()
 }
 
 /// The answer where no path is.

@@ -9,7 +9,7 @@ use crate::incident::{Dependency, Visibility};
 use crate::wire::DependencyJson;
 
 use super::Shared;
-use super::answer::{ApiError, success};
+use super::answer::{ApiError, success, success_with_warnings};
 use super::parameters::Parameters;
 
 /// Dependencies in one answer when the caller does not say.
@@ -88,7 +88,13 @@ pub(super) async fn list(
         chosen[start..].iter().take(limit).map(|it| Listed::from(*it)).collect();
     let more = chosen.len() > start + page.len();
     let next_cursor = page.last().filter(|_| more).map(|last| last.id.clone());
-    Ok(success(json!({"dependencies": page, "next_cursor": next_cursor})))
+    let faults: Vec<String> = board
+        .sources
+        .iter()
+        .filter_map(|it| Some(format!("source `{}`: {}", it.name, it.fault.as_ref()?)))
+        .collect();
+    let data = json!({"dependencies": page, "next_cursor": next_cursor});
+    Ok(success_with_warnings(data, &faults))
 }
 
 /// `GET /api/v1/dependencies/{id}`

@@ -58,7 +58,7 @@ pub(super) async fn list(
         Err(error) if query.after.is_none() => {
             let refusal = refused("reading the incidents", &error);
             let data = json!({"incidents": live(false), "next_cursor": null});
-            Ok(answer::success_with_warning(data, &refusal.message))
+            Ok(answer::success_with_warnings(data, &[refusal.message]))
         }
         Err(error) => Err(refused("reading the incidents", &error)),
     }

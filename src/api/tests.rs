@@ -260,6 +260,18 @@ async fn dependencies_are_listed_in_pages_and_found_by_id() {
 }
 
 #[tokio::test]
+async fn what_a_source_does_not_answer_is_said_beside_what_it_did() {
+    let fixture = fixture().await;
+    let sources = vec![
+        SourceHealth { name: "main".to_owned(), fault: Some("`http`: timed out".to_owned()) },
+        SourceHealth { name: "other".to_owned(), fault: None },
+    ];
+    fixture.board.send_replace(Arc::new(Board { sources, ..Board::default() }));
+    let (status, body) = fixture.get("/api/v1/dependencies").await;
+    assert_eq!((status, &body["warnings"]), (200, &json!(["source `main`: `http`: timed out"])));
+}
+
+#[tokio::test]
 async fn management_answers_as_prometheus_does() {
     let mut fixture = fixture().await;
     assert_eq!(fixture.get("/-/ready").await.0, 200);
@@ -267,6 +279,11 @@ async fn management_answers_as_prometheus_does() {
     let (status, body) = fixture.get("/-/ready").await;
     assert_eq!((status, body), (503, json!("squall is not ready: replaying the last hour.\n")));
     assert_eq!(fixture.get("/-/healthy").await.0, 200);
+    let board = Board { storage_fault: Some("full".to_owned()), ..Board::default() };
+    fixture.board.send_replace(Arc::new(board));
+    fixture.ready.send_replace(Readiness::Ready);
+    let (status, body) = fixture.get("/-/ready").await;
+    assert_eq!((status, body), (200, json!("squall is ready; storage takes no writes: full.\n")));
     let reloader = tokio::spawn(async move {
         let first = fixture.reloads.recv().await.unwrap();
         first.send(Err("squall.yml:3: watch: must be a list".to_owned())).unwrap();

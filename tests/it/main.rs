@@ -19,3 +19,4 @@ mod store;
 mod support;
 mod swarm;
 mod tidy;
+mod tls;

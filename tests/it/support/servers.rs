@@ -45,14 +45,32 @@ pub(crate) fn prometheus_of(folder: &Path, discovery: &str, interval: &str) -> S
 }
 
 fn start_prometheus(folder: &Path, port: u16) -> Server {
-    let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
-    command
-        .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let config = folder.join("prometheus.yml");
+    let data = folder.join("tsdb");
+    let (mut command, ready) = match squall::config::environment("SQUALL_TEST_VICTORIAMETRICS") {
+        // The same scrapes and the same questions, by another server.
+        Some(victoria) => {
+            let mut command = Command::new(victoria);
+            command
+                .arg(format!("-promscrape.config={}", config.display()))
+                .arg("-promscrape.config.strictParse=false")
+                .arg("-promscrape.httpSDCheckInterval=5s")
+                .arg(format!("-storageDataPath={}", data.display()))
+                .arg(format!("-httpListenAddr=127.0.0.1:{port}"));
+            (command, "/health")
+        }
+        None => {
+            let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
+            command
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.tsdb.path={}", data.display()))
+                .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+            (command, "/-/ready")
+        }
+    };
     let program = Program::start("prometheus", folder, &mut command);
-    wait_until("Prometheus is ready", START_LIMIT, || {
-        get(port, "/-/ready").is_some_and(|answer| answer.status == 200)
+    wait_until("the server is ready", START_LIMIT, || {
+        get(port, ready).is_some_and(|answer| answer.status == 200)
     });
     Server { port, program }
 }
