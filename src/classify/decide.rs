@@ -33,6 +33,9 @@ const GAIN_CLEAR: f64 = 12.0;
 const GAIN_CERTAIN: f64 = 60.0;
 /// Deviance per interval up to which a family without waves fits.
 const GOODNESS_FITS: f64 = 4.0;
+/// Deviance per interval up to which a jittered decay fits: the drawn waits of one policy are
+/// seldom exactly a fleet's.
+const GOODNESS_JITTERED: f64 = 7.0;
 /// Deviance per interval up to which waves in step fit.
 const GOODNESS_WAVES: f64 = 1.5;
 /// Gain over the deviance left, past which waves in step explain nearly everything although what
@@ -45,6 +48,8 @@ const GAIN_PER_WAVE: f64 = 1.25;
 const GAIN_TIE: f64 = 3.0;
 /// Intervals it takes to tell smeared waves from none.
 const INTERVALS_TO_SMEAR: usize = 30;
+/// Growth of the waits from which a train may stand without failures.
+const GROWTH_ALONE: f64 = 1.25;
 /// Share of the excess in the later half of the activity from which load is held up: a half for a
 /// plateau, less for one whose last scrape reaches past its end, far less for a decay.
 const HELD_SHARE: f64 = 0.25;
@@ -72,6 +77,9 @@ const STORM_AMPLIFICATION: f64 = 1.5;
 /// Activity after which a storm of open kind pages, in scrape cycles and in seconds.
 const STORM_CYCLES: f64 = 3.0;
 const STORM_SECONDS: f64 = 30.0;
+/// Excess requests for each failure past which they are no retries: one, and a half more for
+/// failures that the error selector does not count.
+const RETRIES_PER_FAILURE: f64 = 1.5;
 /// Goodput over the baseline past which the clients want more than usual.
 const SURGE_GOODPUT: f64 = 1.5;
 /// Excess before the first failure, in standard deviations, that says the rise came first.
@@ -120,6 +128,13 @@ impl Scene<'_> {
         self.load.excess_sds() >= EXCESS_SDS && self.load.amplification >= AMPLIFICATION_MIN
     }
 
+    /// Whether more came than retries could have brought: every retry follows a failure, so
+    /// there are at most as many as failures.
+    fn exceeds_failures(&self) -> bool {
+        self.load.excess
+            > RETRIES_PER_FAILURE.mul_add(self.load.failures(), EXCESS_SDS * self.load.excess_sd)
+    }
+
     /// Whether load is held up by retries for certain.
     fn storm_is_certain(&self) -> bool {
         self.failing()
@@ -145,6 +160,9 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
     if scene.lead_sds > SURGE_LEAD_SDS && scene.load.goodput_ratio > SURGE_GOODPUT {
         return ruled(scene, ObservationKind::OrganicSurge);
     }
+    if scene.exceeds_failures() {
+        return ruled(scene, ObservationKind::OrganicSurge);
+    }
     // Waves of failures on a schedule are retries, whatever the sum of requests says.
     let waves = train.as_ref().is_some_and(|reading| {
         reading.class == Class::BackoffWithoutJitter && reading.ripeness >= Ripeness::Clear
@@ -167,7 +185,9 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
 /// What the schedule fit says, where it says anything.
 fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
     let fit = scene.fit?;
-    herd_reading(fit).or_else(|| smeared_reading(fit)).or_else(|| jittered_reading(scene, fit))
+    herd_reading(fit)
+        .or_else(|| smeared_reading(scene, fit))
+        .or_else(|| jittered_reading(scene, fit))
 }
 
 /// Waves in step, by the fit.
@@ -198,7 +218,7 @@ fn herd_reading(fit: &FitReport) -> Option<Reading> {
 
 /// Waves that are there and smeared: equal jitter explains them best by far, or about as well as
 /// anything while the best train needs waves as wide as equal jitter makes them.
-fn smeared_reading(fit: &FitReport) -> Option<Reading> {
+fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let best = fit.families.first()?;
     let score = |family| fit.family(family).map_or(f64::INFINITY, |other| other.score);
     let in_step = score(Family::Lockstep).min(score(Family::LockstepOverDecay));
@@ -207,7 +227,9 @@ fn smeared_reading(fit: &FitReport) -> Option<Reading> {
     let by_far = best.family == Family::Equal
         && jittered - equal >= GAIN_SMALL
         && in_step - equal >= GAIN_CLEAR;
+    let longest = fit.lockstep.waves.iter().map(|wave| wave.wait_seconds).fold(0.0, f64::max);
     let wide = (SPREAD_HERD..SPREAD_WAVES).contains(&fit.lockstep.spread)
+        && longest >= scene.resolution.gap_seconds
         && equal.min(in_step).min(score(Family::ProcessPhase)) - best.score < GAIN_TIE
         && equal.min(in_step) < jittered;
     let goodness = best.deviance / count(fit.intervals.max(1));
@@ -221,14 +243,21 @@ fn smeared_reading(fit: &FitReport) -> Option<Reading> {
 
 /// A decay without waves, by the fit.
 fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
-    let winner = fit.families.first()?;
-    let spreads = |family| matches!(family, Family::Full | Family::Decorrelated | Family::Smooth);
+    // Waves in step were not believed by now: what is left to compare is what has none.
+    let mut others = fit.families.iter().filter(|other| !stands_in_step(other.family));
+    let winner = others.next()?;
+    let decays = held_share(scene) < HELD_SHARE;
+    let spreads = |family| match family {
+        Family::Full | Family::Decorrelated | Family::Smooth => true,
+        Family::Envelope => decays,
+        _ => false,
+    };
     let goodness = winner.deviance / count(fit.intervals.max(1));
-    if !spreads(winner.family) || goodness > GOODNESS_FITS {
+    if !spreads(winner.family) || goodness > GOODNESS_JITTERED {
         return None;
     }
-    let others = fit.families.iter().filter(|other| !spreads(other.family));
-    let margin = others.map(|other| other.score).fold(f64::INFINITY, f64::min) - winner.score;
+    let next = others.find(|other| !spreads(other.family)).map_or(f64::INFINITY, |it| it.score);
+    let margin = next - winner.score;
     let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
     (margin >= GAIN_SMALL).then_some(Reading {
         class: Class::JitteredBackoff,
@@ -323,6 +352,7 @@ fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
         reading.class == Class::BackoffWithoutJitter
             && reading.ripeness == Ripeness::Certain
             && !scene.with_errors
+            && scene.fit.is_some_and(grows_and_fits)
     });
     if let Some(reading) = strict {
         return Finding::Storm {
@@ -334,6 +364,16 @@ fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
         return Finding::Undecided;
     }
     ruled(scene, ObservationKind::OrganicSurge)
+}
+
+/// Whether a train stands on its own, with no failure to speak for it: its waits grow, since a
+/// period without failures is load on a schedule, and next to nothing is left unexplained.
+fn grows_and_fits(fit: &FitReport) -> bool {
+    let grows = match fit.lockstep.waits {
+        Waits::Exponential { factor, .. } => factor >= GROWTH_ALONE,
+        Waits::Polynomial { .. } | Waits::List(_) => true,
+    };
+    grows && fit.goodness <= GOODNESS_WAVES
 }
 
 fn ruled(scene: &Scene<'_>, kind: ObservationKind) -> Finding {
