@@ -29,8 +29,10 @@ const EXCESS_SDS: f64 = 4.0;
 const AMPLIFICATION_MIN: f64 = 1.15;
 /// Margin of the score by which a family wins: twice a log-likelihood ratio, so e^6 to one.
 const GAIN_CLEAR: f64 = 12.0;
-/// Margin past which no later look changes the family.
-const GAIN_CERTAIN: f64 = 60.0;
+/// Margin past which one look is enough.
+const GAIN_CERTAIN: f64 = 40.0;
+/// The same where no failure speaks for the train.
+const GAIN_ALONE: f64 = 60.0;
 /// Deviance per interval up to which a family without waves fits.
 const GOODNESS_FITS: f64 = 4.0;
 /// Deviance per interval up to which a jittered decay fits: the drawn waits of one policy are
@@ -57,8 +59,10 @@ const HELD_SHARE: f64 = 0.25;
 const GAIN_SMALL: f64 = 4.0;
 /// Waves that must stand apart before a schedule is named.
 const WAVES_MIN: usize = 2;
-/// Waves that must stand apart before the schedule is certain.
-const WAVES_CERTAIN: usize = 4;
+/// Waves that must stand apart before one look is enough.
+const WAVES_CERTAIN: usize = 3;
+/// The same where no failure speaks for the train.
+const WAVES_ALONE: usize = 4;
 /// Spread of a wave over the gap to the next under which the herd stays a herd.
 const SPREAD_HERD: f64 = 0.16;
 /// Spread over which no waves are left.
@@ -76,7 +80,7 @@ const STORM_SDS: f64 = 8.0;
 const STORM_AMPLIFICATION: f64 = 1.5;
 /// Activity after which a storm of open kind pages, in scrape cycles and in seconds.
 const STORM_CYCLES: f64 = 3.0;
-const STORM_SECONDS: f64 = 30.0;
+const STORM_SECONDS: f64 = 20.0;
 /// Excess requests for each failure past which they are no retries: one, and a half more for
 /// failures that the error selector does not count.
 const RETRIES_PER_FAILURE: f64 = 1.5;
@@ -185,15 +189,15 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
 /// What the schedule fit says, where it says anything.
 fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
     let fit = scene.fit?;
-    herd_reading(fit)
+    herd_reading(scene, fit)
         .or_else(|| smeared_reading(scene, fit))
         .or_else(|| jittered_reading(scene, fit))
 }
 
 /// Waves in step, by the fit.
-fn herd_reading(fit: &FitReport) -> Option<Reading> {
+fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let lockstep = &fit.lockstep;
-    if !stands_in_step(fit.winner()) || !waves_fit(fit) {
+    if !stands_in_step(fit.winner()) || !waves_fit(fit) || !waves_seen(scene, fit) {
         return None;
     }
     let class = if lockstep.spread < SPREAD_HERD {
@@ -216,6 +220,12 @@ fn herd_reading(fit: &FitReport) -> Option<Reading> {
     Some(Reading { class, ripeness, score: margin })
 }
 
+/// Whether the longest wait between waves is one that this sampling can tell: shorter ones fit
+/// whatever shape the load has.
+fn waves_seen(scene: &Scene<'_>, fit: &FitReport) -> bool {
+    fit.lockstep.waves.iter().any(|wave| wave.wait_seconds >= scene.resolution.gap_seconds)
+}
+
 /// Waves that are there and smeared: equal jitter explains them best by far, or about as well as
 /// anything while the best train needs waves as wide as equal jitter makes them.
 fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
@@ -227,9 +237,8 @@ fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let by_far = best.family == Family::Equal
         && jittered - equal >= GAIN_SMALL
         && in_step - equal >= GAIN_CLEAR;
-    let longest = fit.lockstep.waves.iter().map(|wave| wave.wait_seconds).fold(0.0, f64::max);
     let wide = (SPREAD_HERD..SPREAD_WAVES).contains(&fit.lockstep.spread)
-        && longest >= scene.resolution.gap_seconds
+        && waves_seen(scene, fit)
         && equal.min(in_step).min(score(Family::ProcessPhase)) - best.score < GAIN_TIE
         && equal.min(in_step) < jittered;
     let goodness = best.deviance / count(fit.intervals.max(1));
@@ -308,7 +317,7 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
         } else {
             Ripeness::Clear
         },
-        score: GAIN_CERTAIN * held,
+        score: GAIN_ALONE * held,
     })
 }
 
@@ -352,7 +361,7 @@ fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
         reading.class == Class::BackoffWithoutJitter
             && reading.ripeness == Ripeness::Certain
             && !scene.with_errors
-            && scene.fit.is_some_and(grows_and_fits)
+            && scene.fit.is_some_and(stands_alone)
     });
     if let Some(reading) = strict {
         return Finding::Storm {
@@ -368,12 +377,15 @@ fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
 
 /// Whether a train stands on its own, with no failure to speak for it: its waits grow, since a
 /// period without failures is load on a schedule, and next to nothing is left unexplained.
-fn grows_and_fits(fit: &FitReport) -> bool {
+fn stands_alone(fit: &FitReport) -> bool {
     let grows = match fit.lockstep.waits {
         Waits::Exponential { factor, .. } => factor >= GROWTH_ALONE,
         Waits::Polynomial { .. } | Waits::List(_) => true,
     };
-    grows && fit.goodness <= GOODNESS_WAVES
+    grows
+        && fit.goodness <= GOODNESS_WAVES
+        && fit.gain.min(fit.gain_over_equal) > GAIN_ALONE
+        && fit.lockstep.waves_resolved >= WAVES_ALONE
 }
 
 fn ruled(scene: &Scene<'_>, kind: ObservationKind) -> Finding {

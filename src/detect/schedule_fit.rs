@@ -277,6 +277,8 @@ pub struct FitReport {
     pub goodness: f64,
     /// Trains tried, a measure of the work.
     pub evaluations: usize,
+    /// Tells these intervals from others.
+    pub fingerprint: u64,
 }
 
 impl FitReport {
@@ -299,7 +301,23 @@ impl FitReport {
 ///
 /// [`NotEnough`] where fewer than [`INTERVALS_MIN`] intervals end after the onset.
 pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
+    refit(input, None)
+}
+
+/// As [`fit`], but gives `last` back where it was of the very same intervals: the silence after a
+/// storm and what goes past the limit on intervals change nothing.
+///
+/// # Errors
+///
+/// [`NotEnough`] where fewer than [`INTERVALS_MIN`] intervals end after the onset.
+pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport, NotEnough> {
     let (channel, window) = choose_channel(input)?;
+    let fingerprint = window.fingerprint();
+    if let Some(last) = last
+        && (last.channel, last.fingerprint) == (channel, fingerprint)
+    {
+        return Ok(last);
+    }
     let mut search = Search::new(&window, input.lists);
     let mut families = Vec::new();
 
@@ -365,6 +383,7 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
         gain_over_equal: equal - with,
         goodness,
         evaluations: search.evaluations,
+        fingerprint,
         families,
     })
 }

@@ -148,6 +148,12 @@ impl Episode {
         }
     }
 
+    /// Whether its incident fires.
+    #[must_use]
+    pub fn fires(&self) -> bool {
+        self.incident.as_ref().is_some_and(|incident| incident.state == State::Firing)
+    }
+
     /// Whether the hold-off has passed with nothing in it.
     #[must_use]
     pub fn is_over(&self, context: Context, now: Timestamp) -> bool {
@@ -226,8 +232,10 @@ impl Episode {
                     old.class.pages(old.severity) && !verdict.class.pages(verdict.severity);
                 let needed = if retracts { LOOKS_TO_RETRACT } else { LOOKS_TO_CHANGE };
                 let same_class = old.class == verdict.class;
-                // An early look changes numbers, never the class of what has fired.
-                if !same_class && (ripeness == Ripeness::Early || looks < needed) {
+                // An early look changes numbers, never the class of what has fired; and not to be
+                // able to tell any more is no evidence against what could be told.
+                let opens = verdict.class == Class::Inconclusive;
+                if !same_class && (opens || ripeness == Ripeness::Early || looks < needed) {
                     return None;
                 }
                 let worth = !same_class

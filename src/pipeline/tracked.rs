@@ -11,7 +11,7 @@ use crate::detect::baseline::{Baseline, INTERVALS_MIN};
 use crate::detect::flood;
 use crate::detect::onset::{self, Alarm, Screen};
 use crate::detect::resolution::Resolution;
-use crate::detect::schedule_fit::{self, FitInput};
+use crate::detect::schedule_fit::{self, FitInput, FitReport};
 use crate::incident::lifecycle::{Context, Episode};
 use crate::incident::{Dependency, DependencyKey, Incident, IncidentId, State, Visibility};
 use crate::rules::Rules;
@@ -34,7 +34,9 @@ const LEARNING_CYCLES: f64 = 12.0;
 /// Shortest first lesson, seconds: red noise shows its size over a minute, not over a few scrapes.
 const LEARNING_SECONDS_MIN: f64 = 60.0;
 /// Growth of the time between two looks at one episode.
-const LOOK_GROWTH: f64 = 0.04;
+const LOOK_GROWTH: f64 = 0.06;
+/// The same once an incident fires: later looks refine what is known.
+const LOOK_GROWTH_FIRING: f64 = 0.15;
 /// The same where no errors are counted: only a long train can be told there, and no look is urgent.
 const LOOK_GROWTH_REQUESTS: f64 = 0.3;
 /// Scrape cycles between two looks at least, where no errors are counted.
@@ -64,6 +66,8 @@ struct Suspicion {
     next_look: Timestamp,
     // What ruled a storm out at the last look.
     ruled: Option<Observation>,
+    // The last fit, which stands as long as no interval is added to what it was made of.
+    fit: Option<FitReport>,
 }
 
 /// One dependency.
@@ -285,6 +289,7 @@ impl Tracked {
             episode,
             next_look: now,
             ruled: None,
+            fit: None,
         });
     }
 
@@ -347,6 +352,7 @@ impl Tracked {
         if now >= suspicion.next_look {
             let elapsed = now.seconds_since(bracket[0]).max(0.0);
             let wait = match suspicion.alarm {
+                Alarm::Errors if suspicion.episode.fires() => LOOK_GROWTH_FIRING * elapsed,
                 Alarm::Errors => LOOK_GROWTH * elapsed,
                 Alarm::Requests => {
                     (LOOK_GROWTH_REQUESTS * elapsed).max(LOOK_CYCLES_REQUESTS * cycle)
@@ -370,7 +376,8 @@ impl Tracked {
                 now: seen,
                 lists: &[],
             };
-            let fit = worth_a_fit.then(|| schedule_fit::fit(&input).ok()).flatten();
+            let last = suspicion.fit.take();
+            let fit = worth_a_fit.then(|| schedule_fit::refit(&input, last).ok()).flatten();
             let finding = decide(&Scene {
                 dependency: &self.name,
                 with_errors: self.with_errors,
@@ -383,6 +390,7 @@ impl Tracked {
                 seen_until: seen,
             });
             let finding = complete(finding, &self.name, resolution, rules);
+            suspicion.fit = fit;
             suspicion.ruled = match &finding {
                 Finding::Ruled(observation) => Some(observation.clone()),
                 _ => None,

@@ -360,7 +360,9 @@ pub(super) fn jittered_columns(window: &Window, train: &Train, draw: Draw, colum
             }
             cdf[cell] + (cdf[cell + 1] - cdf[cell]) * (x - cell as f64)
         };
-        push_cdf(window, train.onset, window.horizon, at, columns);
+        // The dependency came back: who retries after that succeeds.
+        let end = window.failing_until;
+        push_cdf(window, train.onset, window.horizon.min(end), |t| at(t.min(end)), columns);
     };
     match draw {
         Draw::Uniform { low, high } => {
