@@ -106,6 +106,9 @@ pub enum Silence {
     EndsNotWanted,
     /// It is over, and the receiver was never told that it began.
     NeverTold,
+    /// Its end was told already, and nothing comes back from there: this view of it is old, that
+    /// of a replica which was paused or whose clock is behind.
+    EndTold,
 }
 
 /// Decides what a receiver is told of `incident` at `now`, after `previous`.
@@ -127,6 +130,9 @@ pub fn should_notify(
     match (incident.state, told) {
         (State::Pending, None) => Decision::Silent(Silence::Pending),
         (State::Pending, Some(_)) => Decision::Silent(Silence::NothingNew),
+        (State::Firing, None) if previous.is_some_and(|last| last.event == Event::Resolved) => {
+            Decision::Silent(Silence::EndTold)
+        }
         (State::Firing, None) => match route.silence(incident) {
             Some(silence) => Decision::Silent(silence),
             None => Decision::Notify(Event::Firing),

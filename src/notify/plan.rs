@@ -58,7 +58,7 @@ impl Planner {
         incidents: &[Incident],
         now: Timestamp,
     ) -> Vec<NewNotification> {
-        self.learn(outbox, incidents).await;
+        self.learn(outbox, incidents, now).await;
         let mut planned = Vec::new();
         for incident in incidents {
             for receiver in 0..self.receivers.len() {
@@ -78,12 +78,14 @@ impl Planner {
         self.told.retain(|(_, known), _| known != incident);
     }
 
-    async fn learn(&mut self, outbox: &dyn Outbox, incidents: &[Incident]) {
+    /// Reads the last words about what is new here, and about whatever somebody would be told of
+    /// now: another replica may have told it, and a number given on an old view would name, and so
+    /// drop, something else.
+    async fn learn(&mut self, outbox: &dyn Outbox, incidents: &[Incident], now: Timestamp) {
         let unknown: Vec<IncidentId> = incidents
             .iter()
-            .map(|incident| &incident.id)
-            .filter(|id| !self.known.contains(id))
-            .cloned()
+            .filter(|incident| !self.known.contains(&incident.id) || self.would_tell(incident, now))
+            .map(|incident| incident.id.clone())
             .collect();
         if unknown.is_empty() {
             return;
@@ -98,9 +100,21 @@ impl Planner {
                 at: last.created_at,
                 sequence: last.sequence,
             };
-            self.told.insert((place, last.incident), previous);
+            let told = self.told.entry((place, last.incident)).or_insert(previous);
+            // What is remembered may be newer: its batch may still wait for the storage.
+            if told.sequence < previous.sequence {
+                *told = previous;
+            }
         }
         self.known.extend(unknown);
+    }
+
+    /// Whether any receiver would be told something, from what is remembered.
+    fn would_tell(&self, incident: &Incident, now: Timestamp) -> bool {
+        self.receivers.iter().enumerate().any(|(receiver, (_, _, route))| {
+            let previous = self.told.get(&(receiver, incident.id.clone()));
+            matches!(should_notify(previous, incident, route, now), Decision::Notify(_))
+        })
     }
 
     fn decide(

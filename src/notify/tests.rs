@@ -77,8 +77,11 @@ fn each_turn_of_a_storm_is_told_once() {
     check(told, &over(firing.clone()), Decision::Notify(Event::Resolved));
     let ended = Some(previous(Event::Resolved, &firing));
     check(ended, &over(firing.clone()), silent(Silence::NeverTold));
-    // Taken up again.
-    check(ended, &firing, Decision::Notify(Event::Firing));
+    // Seen late, by a replica that was paused: the end stands.
+    check(ended, &firing, silent(Silence::EndTold));
+    // It did not look like a page for a while, and does again.
+    let withdrawn = Some(previous(Event::Withdrawn, &firing));
+    check(withdrawn, &firing, Decision::Notify(Event::Firing));
     // Over before anybody could be told; and pending only, so there never was a page.
     check(None, &over(firing.clone()), Decision::Notify(Event::Firing));
     let mut never = over(firing);
