@@ -171,7 +171,7 @@ async fn setup(
     hook_url: &str,
     changes: broadcast::Sender<Arc<ChangeEvent>>,
 ) -> Result<Setup, Failure> {
-    let rules = Arc::new(Rules::builtin());
+    let rules = Rules::builtin();
     let text = format!(
         "prometheus:\n  - {{name: shop, url: {prometheus_url}, poll_interval: 1s}}\n\
          watch:\n  - name: shop\n    requests: http_client_requests_total\n    \
@@ -189,7 +189,6 @@ async fn setup(
     let again = loaded.clone();
     let metrics = Metrics::new();
     Ok(Setup {
-        rules,
         sources: daemon::prometheus_sources(metrics.clone()),
         store: Arc::new(store),
         listener,

@@ -89,6 +89,13 @@ notify:
   - webhook: {url_file: hook.url, send_resolved: false}
   - pagerduty: {routing_key: r0uting}
 storage: {url: "postgres://squall:pa55@db/squall", retention: 1y}
+rules:
+  - id: checkout
+    name: "Checkout's own: client"
+    version: "1.0"
+    policy: {family: list, waits: [250ms, 1s, 2s], attempts: 4}
+    cases:
+      - waits: [0.25, 1, 2]
 "#;
     let folder = Path::new("conf");
     let config = config::read(text, folder, &rules).expect("a good configuration");
