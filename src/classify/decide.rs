@@ -30,7 +30,7 @@ const AMPLIFICATION_MIN: f64 = 1.15;
 /// Margin of the score by which a family wins: twice a log-likelihood ratio, so e^6 to one.
 const GAIN_CLEAR: f64 = 12.0;
 /// Margin past which one look is enough.
-const GAIN_CERTAIN: f64 = 40.0;
+const GAIN_CERTAIN: f64 = 60.0;
 /// The same where no failure speaks for the train.
 const GAIN_ALONE: f64 = 60.0;
 /// Deviance per interval up to which a family without waves fits.
@@ -49,7 +49,7 @@ const GAIN_PER_WAVE: f64 = 1.25;
 /// Difference of scores under which two families explain the counts alike.
 const GAIN_TIE: f64 = 3.0;
 /// Intervals it takes to tell smeared waves from none.
-const INTERVALS_TO_SMEAR: usize = 30;
+const INTERVALS_TO_SMEAR: usize = 24;
 /// Growth of the waits from which a train may stand without failures.
 const GROWTH_ALONE: f64 = 1.25;
 /// Share of the excess in the later half of the activity from which load is held up: a half for a
@@ -80,7 +80,7 @@ const STORM_SDS: f64 = 8.0;
 const STORM_AMPLIFICATION: f64 = 1.5;
 /// Activity after which a storm of open kind pages, in scrape cycles and in seconds.
 const STORM_CYCLES: f64 = 3.0;
-const STORM_SECONDS: f64 = 20.0;
+const STORM_SECONDS: f64 = 30.0;
 /// Excess requests for each failure past which they are no retries: one, and a half more for
 /// failures that the error selector does not count.
 const RETRIES_PER_FAILURE: f64 = 1.5;
@@ -110,6 +110,8 @@ pub struct Scene<'a> {
     pub fit: Option<&'a FitReport>,
     /// The end of the newest interval.
     pub seen_until: Timestamp,
+    /// The class that fires by now.
+    pub fires: Option<Class>,
 }
 
 impl Scene<'_> {
@@ -197,7 +199,12 @@ fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
 /// Waves in step, by the fit.
 fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let lockstep = &fit.lockstep;
-    if !stands_in_step(fit.winner()) || !waves_fit(fit) || !waves_seen(scene, fit) {
+    // What fires already stands as long as nothing explains the counts better.
+    let known = scene.fires == Some(Class::BackoffWithoutJitter);
+    if !stands_in_step(fit.winner())
+        || !requests_agree(fit)
+        || !(known || waves_fit(fit) && waves_seen(scene, fit))
+    {
         return None;
     }
     let class = if lockstep.spread < SPREAD_HERD {
@@ -212,12 +219,17 @@ fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     } else {
         fit.gain
     };
-    if margin < GAIN_CLEAR {
+    if margin < GAIN_CLEAR && !(known && class == Class::BackoffWithoutJitter) {
         return None;
     }
     let certain = margin > GAIN_CERTAIN && lockstep.waves_resolved >= WAVES_CERTAIN;
     let ripeness = if certain { Ripeness::Certain } else { Ripeness::Clear };
     Some(Reading { class, ripeness, score: margin })
+}
+
+/// Whether nothing says that requests come evenly while failures come in waves.
+fn requests_agree(fit: &FitReport) -> bool {
+    fit.agreement.is_none_or(|gain| gain >= -GAIN_SMALL)
 }
 
 /// Whether the longest wait between waves is one that this sampling can tell: shorter ones fit
@@ -242,7 +254,8 @@ fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
         && equal.min(in_step).min(score(Family::ProcessPhase)) - best.score < GAIN_TIE
         && equal.min(in_step) < jittered;
     let goodness = best.deviance / count(fit.intervals.max(1));
-    let enough = fit.intervals >= INTERVALS_TO_SMEAR && goodness <= GOODNESS_FITS;
+    let enough =
+        requests_agree(fit) && fit.intervals >= INTERVALS_TO_SMEAR && goodness <= GOODNESS_FITS;
     (enough && (by_far || wide)).then_some(Reading {
         class: Class::PartialJitter,
         ripeness: Ripeness::Clear,
@@ -267,6 +280,12 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     }
     let next = others.find(|other| !spreads(other.family)).map_or(f64::INFINITY, |it| it.score);
     let margin = next - winner.score;
+    // Waves that this sampling could tell, and that do nearly as well, are not ruled out.
+    let in_step = fit.families.iter().find(|other| stands_in_step(other.family));
+    let lead = in_step.map_or(f64::INFINITY, |other| other.score - winner.score);
+    if waves_seen(scene, fit) && lead < GAIN_CLEAR {
+        return None;
+    }
     let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
     (margin >= GAIN_SMALL).then_some(Reading {
         class: Class::JitteredBackoff,

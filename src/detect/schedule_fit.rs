@@ -59,6 +59,7 @@
 )]
 #![expect(clippy::suboptimal_flops, reason = "formulas are written as the headers state them")]
 
+mod agreement;
 mod alternatives;
 mod density;
 mod heights;
@@ -275,6 +276,10 @@ pub struct FitReport {
     pub gain_over_equal: f64,
     /// Deviance of the best lockstep fit over the number of intervals: near 1 where it is the truth.
     pub goodness: f64,
+    /// How much worse all requests are explained by the train's heights without its gaps than with
+    /// them, where the failures were fitted: negative where failures come in waves and requests do
+    /// not.
+    pub agreement: Option<f64>,
     /// Trains tried, a measure of the work.
     pub evaluations: usize,
     /// Tells these intervals from others.
@@ -338,6 +343,11 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         search.extra = None;
     }
     let report = search.describe(&chosen, input.onset[0], channel);
+    let decay = smooth.train.filter(|_| decay_wins).map(|train| (train.onset, train.base));
+    let agreement = match channel {
+        Channel::Errors => agreement::agreement(&mut search, &chosen, decay, input),
+        Channel::Requests => None,
+    };
     search.extra = None;
     families.push(lockstep);
     families.push(mixed_fit);
@@ -348,7 +358,7 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         (Family::Decorrelated, Draw::Decorrelated),
         (Family::ProcessPhase, Draw::Phase),
     ] {
-        let found = search.best_jittered(draw, 8);
+        let found = search.best_jittered(draw, 20);
         families.push(alternative(family, &found));
     }
     families.push(alternative(Family::Smooth, &smooth));
@@ -382,6 +392,7 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         gain: without - with,
         gain_over_equal: equal - with,
         goodness,
+        agreement,
         evaluations: search.evaluations,
         fingerprint,
         families,

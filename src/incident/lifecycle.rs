@@ -148,10 +148,11 @@ impl Episode {
         }
     }
 
-    /// Whether its incident fires.
+    /// The class that fires, if one does.
     #[must_use]
-    pub fn fires(&self) -> bool {
-        self.incident.as_ref().is_some_and(|incident| incident.state == State::Firing)
+    pub fn fires(&self) -> Option<Class> {
+        let firing = self.incident.as_ref().filter(|incident| incident.state == State::Firing);
+        firing.map(|incident| incident.verdict.class)
     }
 
     /// Whether the hold-off has passed with nothing in it.

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Change, Config, Trust};
 use crate::classify::decide::{Scene, decide};
-use crate::classify::{Finding, Observation, ObservationKind, complete};
+use crate::classify::{Class, Finding, Observation, ObservationKind, complete};
 use crate::detect::baseline::{Baseline, INTERVALS_MIN};
 use crate::detect::flood;
 use crate::detect::onset::{self, Alarm, Screen};
@@ -35,7 +35,7 @@ const LEARNING_CYCLES: f64 = 12.0;
 const LEARNING_SECONDS_MIN: f64 = 60.0;
 /// Growth of the time between two looks at one episode.
 const LOOK_GROWTH: f64 = 0.06;
-/// The same once an incident fires: later looks refine what is known.
+/// The same once an incident fires by name: later looks refine what is known.
 const LOOK_GROWTH_FIRING: f64 = 0.15;
 /// The same where no errors are counted: only a long train can be told there, and no look is urgent.
 const LOOK_GROWTH_REQUESTS: f64 = 0.3;
@@ -351,8 +351,10 @@ impl Tracked {
         let context = Context { active_until: load.active_until, scrape_seconds: cycle };
         if now >= suspicion.next_look {
             let elapsed = now.seconds_since(bracket[0]).max(0.0);
+            let fires = suspicion.episode.fires();
+            let named = fires.is_some_and(|class| class != Class::Inconclusive);
             let wait = match suspicion.alarm {
-                Alarm::Errors if suspicion.episode.fires() => LOOK_GROWTH_FIRING * elapsed,
+                Alarm::Errors if named => LOOK_GROWTH_FIRING * elapsed,
                 Alarm::Errors => LOOK_GROWTH * elapsed,
                 Alarm::Requests => {
                     (LOOK_GROWTH_REQUESTS * elapsed).max(LOOK_CYCLES_REQUESTS * cycle)
@@ -388,6 +390,7 @@ impl Tracked {
                 lead_sds: lead_sds(&intervals, baseline, bracket[0]),
                 fit: fit.as_ref(),
                 seen_until: seen,
+                fires,
             });
             let finding = complete(finding, &self.name, resolution, rules);
             suspicion.fit = fit;
