@@ -8,11 +8,13 @@
 )]
 
 mod alerts;
+mod backtest;
 mod bad_days;
 mod config;
 mod daemon;
 mod laboratory;
 mod notify;
+mod replicas;
 mod rules;
 mod storm;
 mod store;
