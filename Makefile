@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help build demo test test-servers accuracy
+.PHONY: help build demo test test-servers backtest-month accuracy
 
 help:              ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
@@ -20,6 +20,11 @@ test:              ## everything CI runs, in CI's order
 
 test-servers:      ## the end-to-end tests against other servers: VictoriaMetrics, newer Prometheus
 	tests/servers.sh
+
+backtest-month:    ## thirty days of fifty dependencies, twelve storms planted, found by `squall backtest`
+	SQUALL_TEST_BACKTEST_DAYS=30 SQUALL_TEST_BACKTEST_DAY_SECONDS=86400 SQUALL_TEST_BACKTEST_DEPENDENCIES=50 \
+	SQUALL_TEST_BACKTEST_STORMS=12 SQUALL_TEST_BACKTEST_TARGETS=2 \
+	$(CARGO) test --release --locked --test it -- --nocapture a_backtest_finds_what_was_planted
 
 accuracy:          ## the detection figures, over the laboratory's scenarios
 	@echo "the laboratory's scoring is not wired in yet" >&2; exit 1

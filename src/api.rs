@@ -32,6 +32,7 @@ mod answer;
 mod auth;
 mod dependencies;
 mod events;
+mod history;
 mod incidents;
 mod openapi;
 mod parameters;
@@ -225,6 +226,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/api/v1/incidents/{id}", get(incidents::one)),
         ("/api/v1/incidents/{id}/feedback", post(incidents::feedback)),
         ("/api/v1/alerts", get(incidents::alerts)),
+        ("/api/v1/offenders", get(history::offenders)),
+        ("/api/v1/precision", get(history::precision)),
         ("/api/v1/dependencies", get(dependencies::list)),
         ("/api/v1/dependencies/{id}", get(dependencies::one)),
         ("/api/v1/schedules", get(dependencies::schedules)),

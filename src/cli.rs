@@ -24,6 +24,7 @@ pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod incidents;
+pub mod notify;
 mod progress;
 mod report;
 pub mod rules;
@@ -71,6 +72,8 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Read the incidents of a running daemon.
     Incidents(incidents::Args),
+    /// Try the receivers of a configuration.
+    Notify(notify::Args),
     /// Look up the retry schedules and presets known.
     Rules(rules::Args),
     /// Print a completion script for a shell.
@@ -185,6 +188,7 @@ pub fn dispatch(command: &Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Analyze(args) => analyze::run(args, out),
         Command::Simulate(args) => simulate::run(args, out),
         Command::Incidents(args) => incidents::run(args, out),
+        Command::Notify(args) => notify::run(args, out),
         Command::Rules(args) => rules::run(args, out),
         Command::Completions(args) => completions::run(args, out),
     }

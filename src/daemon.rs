@@ -23,32 +23,33 @@ use crate::api::{
     self, Board, ChangeEvent, KnownRules, Parts, Readiness, ReloadRequest, WebConfig,
 };
 use crate::clock::Clock;
-use crate::config::{Config, PrometheusConfig, WatchConfig};
+use crate::config::{Config, Engine, PrometheusConfig, WatchConfig};
 use crate::incident::Incident;
 use crate::pipeline::{self, Pipeline};
 use crate::rules::Rules;
 use crate::source::Source;
-use crate::store::{Store, StoreError};
+use crate::store::{self, Store, StoreError};
 use crate::telemetry::{Chain, Metrics};
 
 mod build;
+mod chores;
 mod recorder;
+mod replicas;
 mod senders;
 mod signals;
 mod watcher;
 
-pub use build::{prometheus_source, prometheus_sources, store_config};
+pub use build::{notifiers, prometheus_source, prometheus_sources, store_config};
 pub use signals::until_told;
 
 use recorder::{PlannerFactory, REPORTS_WAITING, Recorder, Report};
+use replicas::Replicas;
 use senders::{Common, Sender};
 use watcher::{Asked, Watcher};
 
 /// Time for everything to end before what is left is named and dropped. Kubernetes gives 30 s
 /// between asking and killing.
 const GRACE: Duration = Duration::from_secs(20);
-/// How often what is past its retention is deleted.
-const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
 /// Reads the configuration again.
 pub type Loader = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
@@ -181,6 +182,7 @@ struct Daemon {
     web: watch::Sender<Arc<WebConfig>>,
     tls: watch::Sender<Option<Arc<rustls::ServerConfig>>>,
     common: Common,
+    replicas: Replicas,
     senders: Option<CancellationToken>,
     retention: watch::Sender<Duration>,
 }
@@ -222,6 +224,8 @@ pub async fn run(
     let (wake, wake_reader) = watch::channel(0);
     let (planner, planner_reader) = watch::channel(Arc::new(build::planner(&loaded.config)?));
     let (retention, retention_reader) = watch::channel(loaded.config.storage.retention);
+    let (living, living_reader) = watch::channel(replicas::Living::default());
+    let owner = format!("{}-{:016x}", std::process::id(), rand::random::<u64>());
 
     let mut daemon = Daemon {
         rules,
@@ -246,8 +250,9 @@ pub async fn run(
             clock: Arc::clone(&clock),
             board: board_reader.clone(),
             wake: wake_reader,
-            owner: format!("{}-{:016x}", std::process::id(), rand::random::<u64>()),
+            owner: owner.clone(),
         },
+        replicas: Replicas::new(&owner, living_reader),
         senders: None,
         retention,
     };
@@ -286,7 +291,21 @@ pub async fn run(
         recorder.run(reports_reader).await;
         Ended::Other
     });
-    daemon.spawn("retention", forget(store, clock, retention_reader, stop.clone()));
+    let forgetting =
+        chores::forget(Arc::clone(&store), Arc::clone(&clock), retention_reader, stop.clone());
+    daemon.spawn("retention", async move {
+        forgetting.await;
+        Ended::Other
+    });
+    let counting = chores::count_feedback(Arc::clone(&store), clock, metrics, stop.clone());
+    daemon.spawn("feedback counter", async move {
+        counting.await;
+        Ended::Other
+    });
+    // SQLite is one daemon's; on PostgreSQL there may be others.
+    if let Engine::Postgres(_) = loaded.config.storage.engine {
+        daemon.join(living).await;
+    }
     daemon.apply(&loaded).await?;
     daemon.note_reload(true);
     if loaded.config.prometheus.is_empty() {
@@ -323,6 +342,20 @@ pub async fn run(
 }
 
 impl Daemon {
+    /// Says in the record that this replica lives, from now to the end; waits until it was said
+    /// once, so that the work is divided from the start.
+    async fn join(&mut self, living: watch::Sender<replicas::Living>) {
+        let mut first = living.subscribe();
+        let (store, me) = (Arc::clone(&self.store), self.common.owner.clone());
+        let beating = replicas::beat(store, me, living, self.stop.clone());
+        self.spawn("heartbeat", async move {
+            beating.await;
+            Ended::Other
+        });
+        // Without an answer it watches everything, as if it were alone.
+        drop(tokio::time::timeout(store::MEMBER_TTL, first.changed()).await);
+    }
+
     fn spawn(
         &mut self,
         name: impl Into<String>,
@@ -456,11 +489,20 @@ impl Daemon {
         rules: &Arc<Rules>,
     ) {
         let stop = self.stop.child_token();
-        let running = watches.iter().map(|watch| watch.watch(&source.name)).collect();
+        let running: Vec<pipeline::Watch> =
+            watches.iter().map(|watch| watch.watch(&source.name)).collect();
+        let (settings, known) = (self.pipeline.clone(), Arc::clone(rules));
+        let fresh = move || Pipeline::new(settings.clone(), running.clone(), Arc::clone(&known));
+        let mut replicas = self.replicas.clone();
+        let share = replicas.share();
         let watcher = Watcher {
             source: client,
-            watches: watches.iter().map(Asked::from).collect(),
-            pipeline: Pipeline::new(self.pipeline.clone(), running, Arc::clone(rules)),
+            watches: watches.iter().map(|watch| Asked::new(watch, &source.name, &share)).collect(),
+            pipeline: fresh(),
+            fresh: Box::new(fresh),
+            replicas,
+            share,
+            store: Arc::clone(&self.store),
             poll_interval: source.poll_interval,
             clock: Arc::clone(&self.clock),
             reports: self.reports.clone(),
@@ -542,28 +584,4 @@ impl Daemon {
 fn tls_of(web: &WebConfig) -> Result<Option<Arc<rustls::ServerConfig>>, DaemonError> {
     let Some(files) = &web.tls else { return Ok(None) };
     api::server_config(files, web.http2).map(Some).map_err(DaemonError::Tls)
-}
-
-/// Deletes what is past its retention, now and then.
-async fn forget(
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-    retention: watch::Receiver<Duration>,
-    stop: CancellationToken,
-) -> Ended {
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ended::Other,
-            () = tokio::time::sleep(FORGET_EVERY) => {}
-        }
-        let cutoff = clock.now().minus(*retention.borrow());
-        match store.forget_before(cutoff).await {
-            Ok(0) => {}
-            Ok(incidents) => tracing::info!(incidents, "forgot what is past its retention"),
-            Err(error) => {
-                tracing::warn!(error = %Chain(&error), "cannot forget what is past its retention")
-            }
-        }
-    }
 }

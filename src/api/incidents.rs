@@ -243,7 +243,7 @@ fn bad(error: &dyn std::error::Error) -> ApiError {
 }
 
 /// The answer when the store does not answer: the caller may try again, the log says why.
-fn refused(doing: &'static str, error: &StoreError) -> ApiError {
+pub(super) fn refused(doing: &'static str, error: &StoreError) -> ApiError {
     tracing::warn!(doing, error = %crate::telemetry::Chain(error), "the store does not answer");
     ApiError {
         kind: ErrorType::Unavailable,

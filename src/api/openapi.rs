@@ -84,6 +84,44 @@ const OPERATIONS: &[Operation] = &[
         ),
     },
     Operation {
+        path: "/api/v1/offenders",
+        method: "get",
+        summary: "Who suffered or caused the most incidents, worst first.",
+        parameters: &[
+            (
+                "by",
+                r#"{"type": "string", "enum": ["dependency", "client"], "default": "dependency"}"#,
+                "the dependencies that suffered, or the clients whose schedule fitted best",
+            ),
+            ("from", INSTANT, "started at or after this; 90 days ago without it"),
+            ("to", INSTANT, "started before this; now without it"),
+            ("limit", LIMIT, "at most this many"),
+        ],
+        data: Some(
+            r#"{"type": "object", "required": ["offenders"], "properties": {"offenders":
+            {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"},
+            "incidents": {"type": "integer"}, "excess_requests": {"type": "number"},
+            "last_at": {"type": "string"}}}}}}"#,
+        ),
+    },
+    Operation {
+        path: "/api/v1/precision",
+        method: "get",
+        summary: "How often each class was right, by the feedback of people, over time.",
+        parameters: &[
+            ("from", INSTANT, "started at or after this; 90 days ago without it"),
+            ("to", INSTANT, "started before this; now without it"),
+            ("step", TEXT, "the length of a span, as Prometheus writes durations; 7d without it"),
+        ],
+        data: Some(
+            r#"{"type": "object", "required": ["precision"], "properties": {"precision":
+            {"type": "array", "items": {"type": "object", "properties":
+            {"classification": {"type": "string"}, "from": {"type": "string"},
+            "right": {"type": "integer"}, "judged": {"type": "integer"},
+            "precision": {"type": "number"}}}}}}"#,
+        ),
+    },
+    Operation {
         path: "/api/v1/dependencies",
         method: "get",
         summary: "What is watched, and how well it can be seen.",

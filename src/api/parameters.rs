@@ -5,8 +5,11 @@
 //! exist, is a mistake to be told of: a filter with a typo that is ignored shows a full list where
 //! an empty one is true.
 
+use std::time::Duration;
+
 use crate::api::answer::ApiError;
 use crate::series::Timestamp;
+use crate::series::selector::parse_duration;
 
 /// The most parameters a query may have; each path takes fewer than this.
 const PARAMETERS_MAX: usize = 32;
@@ -83,6 +86,20 @@ impl Parameters {
             Err(_) => {
                 Err(invalid(name, &format!("must be RFC 3339 or Unix seconds, got `{value}`")))
             }
+        }
+    }
+
+    /// Takes a duration as Prometheus writes it (`7d`), or whole seconds.
+    ///
+    /// # Errors
+    ///
+    /// When it is neither, or shorter than a second.
+    pub(crate) fn duration(&mut self, name: &str) -> Result<Option<Duration>, ApiError> {
+        let Some(value) = self.text(name) else { return Ok(None) };
+        let read = parse_duration(&value).or_else(|| value.parse().ok().map(Duration::from_secs));
+        match read.filter(|duration| duration.as_secs() > 0) {
+            Some(duration) => Ok(Some(duration)),
+            None => Err(invalid(name, &format!("must be a duration such as 7d, got `{value}`"))),
         }
     }
 
@@ -202,6 +219,16 @@ mod tests {
         assert_eq!(message(left), "invalid parameter \"dependancy\": no such parameter here");
         let twice = Parameters::parse(Some("q=1&q=2"));
         assert_eq!(message(twice), "invalid parameter \"q\": given twice");
+    }
+
+    #[test]
+    fn durations_are_as_prometheus_writes_them_or_seconds() {
+        let of = |text: &str| Parameters::parse(Some(text)).and_then(|mut p| p.duration("step"));
+        assert_eq!(of("step=7d"), Ok(Some(Duration::from_secs(7 * 86_400))));
+        assert_eq!(of("step=60"), Ok(Some(Duration::from_secs(60))));
+        assert_eq!(of(""), Ok(None));
+        assert!(message(of("step=0s")).contains("such as 7d, got `0s`"));
+        assert!(message(of("step=week")).contains("such as 7d"));
     }
 
     #[test]

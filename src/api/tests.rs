@@ -354,3 +354,37 @@ async fn changes_are_streamed_until_the_end() {
     fixture.stop.cancel();
     assert!(frames.next().await.is_none());
 }
+
+#[tokio::test]
+async fn the_past_is_counted_by_dependency_client_and_feedback() {
+    let fixture = fixture().await;
+    for id in ["a", "b", "c"] {
+        fixture.keep(&incident(id)).await;
+    }
+    fixture.post("/api/v1/incidents/a/feedback", &json!({"verdict": "true"})).await;
+    fixture.post("/api/v1/incidents/b/feedback", &json!({"verdict": "false"})).await;
+    let at = "from=2026-09-01T00:00:00Z&to=2026-10-01T00:00:00Z";
+    let (status, body) = fixture.get(&format!("/api/v1/offenders?{at}")).await;
+    let line = &body["data"]["offenders"][0];
+    assert_eq!((status, &line["name"], &line["incidents"]), (200, &json!("payments"), &json!(3)));
+    assert_eq!(line["last_at"], "2026-09-21T14:08:25.086Z");
+    let (_, body) = fixture.get(&format!("/api/v1/offenders?by=client&{at}")).await;
+    let client = incident("a").verdict.matches[0].name.clone();
+    assert_eq!(body["data"]["offenders"][0]["name"], client.as_str());
+    let (_, body) = fixture.get(&format!("/api/v1/precision?step=30d&{at}")).await;
+    let expected = json!([{
+        "classification": "backoff-without-jitter", "from": "2026-09-01T00:00:00.000Z",
+        "right": 1, "judged": 2, "precision": 0.5,
+    }]);
+    assert_eq!(body["data"]["precision"], expected);
+    for (path, says) in [
+        ("offenders?by=team", "dependency, client"),
+        ("offenders?from=20&to=10", "is before `from`"),
+        ("precision?step=1s", "more than 1000 spans"),
+        ("precision?step=soon", "such as 7d"),
+    ] {
+        let (status, body) = fixture.get(&format!("/api/v1/{path}")).await;
+        assert_eq!(status, 400, "{path}");
+        assert!(body["error"].as_str().unwrap().contains(says), "{path}: {body}");
+    }
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::config::{self, WatchConfig};
 use crate::pipeline::replay::{Feed, Replay, median_spacing};
-use crate::pipeline::{Config, Pipeline, Reason, WatchId};
+use crate::pipeline::{Config, Pipeline, WatchId};
 use crate::rules::Rules;
 use crate::rules::preset::Preset;
 use crate::series::selector::{Selector, parse_duration};
@@ -96,18 +96,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let bar = progress::bar(samples as u64, "samples");
     let mut replay = Replay::new(&mut pipeline, poll);
     replay.take(&feeds, |taken| bar.inc(taken));
-    let (mut incidents, last) = replay.finish();
+    let (incidents, last) = replay.conclude();
     bar.finish_and_clear();
-    let mut dependencies = Vec::new();
-    if let Some(last) = last {
-        for change in pipeline.finish(last) {
-            match change.reason {
-                Reason::Withdrawn => incidents.remove(&change.incident.id),
-                _ => incidents.insert(change.incident.id.clone(), change.incident),
-            };
-        }
-        dependencies = pipeline.dependencies(last);
-    }
+    let dependencies = last.map_or_else(Vec::new, |last| pipeline.dependencies(last));
     let found = Found::new(incidents.into_values().collect(), dependencies);
     report::write(&found, &warnings, args.format, out)
 }

@@ -8,9 +8,12 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 use crate::incident::Incident;
+use crate::store::{csv_header, csv_row, labels_json};
 use crate::wire::{IncidentJson, rfc3339};
 
 use super::{Failure, Format, report};
+
+mod history;
 
 /// Arguments of `squall incidents`.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,7 +35,7 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Action {
     /// List incidents, newest first.
-    #[command(after_help = "Example:\n  squall incidents list --dependency=payments --from=-7d")]
+    #[command(after_help = "Example:\n  squall incidents list --dependency=payments --since=90d")]
     List(Filter),
     /// Show one incident.
     #[command(after_help = "Example:\n  squall incidents show 3f9c2ab1d0e47586")]
@@ -43,9 +46,23 @@ pub enum Action {
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Write every incident that matches as one JSON object a line.
-    #[command(after_help = "Example:\n  squall incidents export --from=-30d > incidents.jsonl")]
-    Export(Filter),
+    /// Write every incident that matches: as one JSON object a line, as CSV, or what people said
+    /// of them as labelled cases.
+    #[command(after_help = "Example:\n  squall incidents export --since=30d > incidents.jsonl")]
+    Export {
+        /// Which incidents.
+        #[command(flatten)]
+        filter: Filter,
+        /// The form of the export; `labels` holds those with feedback alone.
+        #[arg(long = "as", value_enum, default_value = "jsonl")]
+        form: Form,
+    },
+    /// Count who has the most incidents, worst first.
+    #[command(after_help = "Example:\n  squall incidents offenders --by=client --since=90d")]
+    Offenders(history::Offenders),
+    /// Show how often each class was right, by the feedback of people.
+    #[command(after_help = "Example:\n  squall incidents precision --since=90d --step=30d")]
+    Precision(history::Precision),
     /// Say whether an incident was right.
     #[command(after_help = "Example:
   squall incidents feedback 3f9c2ab1d0e47586 --verdict=false --note='load test'")]
@@ -62,6 +79,17 @@ pub enum Action {
         #[arg(long, default_value = "")]
         note: String,
     },
+}
+
+/// The forms of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// One JSON object a line.
+    Jsonl,
+    /// CSV with a header.
+    Csv,
+    /// A JSON list of labels, as a scorer of cases reads it.
+    Labels,
 }
 
 /// Which incidents.
@@ -88,13 +116,16 @@ pub struct Filter {
     /// Only those that started at or after this: RFC 3339, or a duration back from now (`-7d`).
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
+    /// Only those that started within this long before now: the same as `--from` with a minus.
+    #[arg(long, value_name = "DURATION", conflicts_with = "from")]
+    pub since: Option<String>,
     /// Only those that started before this.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
     /// At most this many; `export` writes all without it.
     #[arg(long)]
     pub limit: Option<usize>,
-    /// How to write them; `export` always writes JSON lines.
+    /// How to write them; `export` has `--as` instead.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
 }
@@ -115,7 +146,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         match &args.action {
             Action::List(filter) => client.list(filter, out).await,
             Action::Show { id, format } => client.show(id, *format, out).await,
-            Action::Export(filter) => client.export(filter, out).await,
+            Action::Export { filter, form } => client.export(filter, *form, out).await,
+            Action::Offenders(asked) => asked.answer(&client, out).await,
+            Action::Precision(asked) => asked.answer(&client, out).await,
             Action::Feedback { id, verdict, class, note } => {
                 client.feedback(id, verdict, class.as_deref(), note, out).await
             }
@@ -177,6 +210,11 @@ impl Client {
         Err(Failure::plain(format!("the daemon refused ({status}): {}", text(&body["error"]))))
     }
 
+    /// `data` of a path of the API.
+    async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
+        self.ask(self.http.get(format!("{}/api/v1/{path}", self.url)).query(query)).await
+    }
+
     /// One page of incidents and the cursor of the next.
     async fn page(
         &self,
@@ -187,8 +225,7 @@ impl Client {
         let mut query = filter.query()?;
         query.push(("limit", limit.to_string()));
         query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
-        let request = self.http.get(format!("{}/api/v1/incidents", self.url)).query(&query);
-        let mut data = self.ask(request).await?;
+        let mut data = self.get("incidents", &query).await?;
         let next = data["next_cursor"].as_str().map(str::to_owned);
         match data["incidents"].take() {
             Value::Array(incidents) => Ok((incidents, next)),
@@ -211,27 +248,49 @@ impl Client {
     }
 
     async fn show(&self, id: &str, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
-        let data = self.ask(self.http.get(self.incident(id, ""))).await?;
-        match format {
-            Format::Json => json(&data, out),
-            Format::Table => report::incident(&incident_of(data)?, out),
+        let mut data = self.ask(self.http.get(self.incident(id, ""))).await?;
+        if format == Format::Json {
+            return json(&data, out);
         }
+        let seen_before = data["seen_before"].take();
+        report::incident(&incident_of(data)?, out)?;
+        history::seen_before(seen_before, out)
     }
 
-    async fn export(&self, filter: &Filter, out: &mut dyn Write) -> Result<(), Failure> {
+    async fn export(
+        &self,
+        filter: &Filter,
+        form: Form,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
         let mut left = filter.limit.unwrap_or(usize::MAX);
         let mut cursor: Option<String> = None;
+        let mut judged = Vec::new();
+        if form == Form::Csv {
+            out.write_all(csv_header().as_bytes())?;
+        }
         while left > 0 {
             let (incidents, next) = self.page(filter, PAGE.min(left), cursor.as_deref()).await?;
             left = left.saturating_sub(incidents.len());
-            for incident in &incidents {
-                serde_json::to_writer(&mut *out, incident).map_err(std::io::Error::from)?;
-                writeln!(out)?;
+            for incident in incidents {
+                match form {
+                    Form::Jsonl => {
+                        serde_json::to_writer(&mut *out, &incident)
+                            .map_err(std::io::Error::from)?;
+                        writeln!(out)?;
+                    }
+                    Form::Csv => out.write_all(csv_row(&incident_of(incident)?).as_bytes())?,
+                    Form::Labels if incident["feedback"].is_null() => {}
+                    Form::Labels => judged.push(incident_of(incident)?),
+                }
             }
             match next {
                 Some(next) => cursor = Some(next),
                 None => break,
             }
+        }
+        if form == Form::Labels {
+            out.write_all(labels_json(&judged).as_bytes())?;
         }
         Ok(())
     }
@@ -277,6 +336,7 @@ impl Filter {
         ];
         let mut query: Vec<(&'static str, String)> =
             texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        query.extend(history::since(self.since.as_deref())?);
         for (name, value) in [("from", &self.from), ("to", &self.to)] {
             if let Some(text) = value {
                 let at = super::instant(text, SystemClock.now()).ok_or_else(|| {

@@ -14,6 +14,7 @@ pub(crate) fn bar(length: u64, unit: &'static str) -> ProgressBar {
     );
     let template = match unit {
         "bytes" => "reading {wide_bar} {bytes}/{total_bytes} {eta}",
+        "history" => "replaying {wide_bar} {percent}% {eta} {msg}",
         _ => "analysing {wide_bar} {human_pos}/{human_len} {eta}",
     };
     match ProgressStyle::with_template(template) {

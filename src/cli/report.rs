@@ -60,6 +60,11 @@ pub(crate) fn write(
         }
         Format::Table => {
             incidents(&found.incidents, out)?;
+            if !found.incidents.is_empty() {
+                let pages = |it: &&Incident| it.verdict.class.pages(it.verdict.severity);
+                let paging = found.incidents.iter().filter(pages).count();
+                writeln!(out, "\n{paging} of {} would have paged.", found.incidents.len())?;
+            }
             writeln!(out)?;
             dependencies(&found.dependencies, out)?;
             for warning in warnings {

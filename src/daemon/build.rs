@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::api::KnownRules;
 use crate::config::{self, Config, Engine, ReceiverKind, StorageConfig};
 use crate::notify::{
-    self, ActiveAlerts, Alertmanager, AttemptOutcome, Kind, Links, Meter, Pace, Planner, Route,
-    Settings,
+    self, ActiveAlerts, Alertmanager, AttemptOutcome, Kind, Links, Meter, Notifier, Pace, Planner,
+    Route, Settings,
 };
 use crate::rules::Rules;
 use crate::source::prometheus;
@@ -75,6 +75,21 @@ fn secret(secret: &config::Secret) -> notify::Secret {
     }
 }
 
+/// The receivers of this configuration, ready to be sent to; `external_url` is where people reach
+/// the page.
+///
+/// # Errors
+///
+/// When a receiver cannot be made from its configuration.
+pub fn notifiers(
+    config: &Config,
+    external_url: &str,
+) -> Result<Vec<Arc<dyn Notifier>>, DaemonError> {
+    notify::build(&receivers(config)?, &Links::new(external_url)).map_err(|cause| {
+        DaemonError::Receiver { name: "notify".to_owned(), cause: Box::new(cause) }
+    })
+}
+
 /// Makes the planner of this configuration, as often as it is asked for.
 pub(crate) fn planner(config: &Config) -> Result<PlannerFactory, DaemonError> {
     let receivers = receivers(config)?;
@@ -87,12 +102,8 @@ pub(crate) fn senders(
     external_url: &str,
     metrics: &Metrics,
 ) -> Result<Vec<Sender>, DaemonError> {
-    let receivers = receivers(config)?;
+    let (receivers, notifiers) = (receivers(config)?, notifiers(config, external_url)?);
     let links = Links::new(external_url);
-    let notifiers = notify::build(&receivers, &links).map_err(|cause| DaemonError::Receiver {
-        name: "notify".to_owned(),
-        cause: Box::new(cause),
-    })?;
     for receiver in &receivers {
         metrics.receiver_known(&receiver.name);
     }

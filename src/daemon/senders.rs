@@ -84,7 +84,11 @@ async fn restate(
 ) {
     let watching = async {
         loop {
-            active.observe(&board.borrow_and_update().incidents);
+            {
+                let board = board.borrow_and_update();
+                active.observe(&board.incidents);
+                active.retain_open(|id| board.incidents.iter().any(|known| known.id == *id));
+            }
             if board.changed().await.is_err() {
                 return std::future::pending::<()>().await;
             }

@@ -22,9 +22,11 @@ use crate::series::selector::Selector;
 use crate::series::table::{LabelBuffer, SeriesEntry};
 use crate::series::{Role, Sample, Timestamp};
 use crate::source::{Cursor, SampleSink, Source};
+use crate::store::Store;
 use crate::telemetry::{Chain, Metrics};
 
 use super::recorder::Report;
+use super::replicas::{Narrowed, Replicas, Share};
 
 /// How far a poll reaches back over the last one: a sample becomes visible after its scrape, by up
 /// to the scrape's time-out and, through remote write, some seconds more.
@@ -35,6 +37,10 @@ const REACH: Duration = Duration::from_secs(3600);
 const POLL_FIRST: Duration = Duration::from_secs(5);
 /// The furthest that two clocks are believed to be apart; beyond it our own is taken.
 const SKEW_MAX_SECONDS: f64 = 3600.0;
+/// The random wait of replicas that divide the work anew, which all hear of it together.
+const START_OVER_WITHIN: Duration = Duration::from_secs(1);
+/// Time the record gets to say what was open.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Polls between two looks at the source's clock.
 const CLOCK_POLLS: u64 = 100;
 
@@ -43,6 +49,14 @@ pub(crate) struct Watcher {
     pub(crate) source: Box<dyn Source>,
     pub(crate) watches: Vec<Asked>,
     pub(crate) pipeline: Pipeline,
+    /// Makes a pipeline that has seen nothing.
+    pub(crate) fresh: Box<dyn Fn() -> Pipeline + Send + Sync>,
+    /// Who else watches.
+    pub(crate) replicas: Replicas,
+    /// What is this replica's.
+    pub(crate) share: Share,
+    /// Where incidents of others stand that are taken over.
+    pub(crate) store: Arc<dyn Store>,
     /// The configured interval; none takes the shortest scrape interval seen.
     pub(crate) poll_interval: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -57,18 +71,27 @@ pub(crate) struct Watcher {
 
 /// One watch of a source.
 pub(crate) struct Asked {
-    pub(crate) name: String,
-    pub(crate) selectors: Vec<(Role, Selector)>,
+    name: String,
+    by: Vec<String>,
+    selectors: Vec<(Role, Selector)>,
     cursor: Cursor,
+    narrowed: Narrowed,
 }
 
-impl From<&WatchConfig> for Asked {
-    fn from(config: &WatchConfig) -> Self {
+impl Asked {
+    pub(crate) fn new(config: &WatchConfig, source: &str, share: &Share) -> Self {
         Self {
             name: config.name.clone(),
+            by: config.by.clone(),
             selectors: config.selectors(),
             cursor: Cursor::new(OVERLAP, REACH),
+            narrowed: Narrowed::new(share.clone(), source, &config.name, &config.by),
         }
+    }
+
+    fn start_over(&mut self, source: &str, share: &Share) {
+        self.cursor = Cursor::new(OVERLAP, REACH);
+        self.narrowed = Narrowed::new(share.clone(), source, &self.name, &self.by);
     }
 }
 
@@ -90,6 +113,12 @@ impl Watcher {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
+                () = self.replicas.changed() => {
+                    self.start_over().await;
+                    // What somebody else has left is looked after at once.
+                    next = Instant::now() + START_OVER_WITHIN.mul_f64(random_fraction());
+                    continue;
+                }
                 () = tokio::time::sleep_until(next) => {}
             }
             if poll % CLOCK_POLLS == 0 {
@@ -111,6 +140,29 @@ impl Watcher {
             // After a stall the polls are delayed and never made up for in a burst.
             next = (next + interval).max(Instant::now());
         }
+    }
+
+    /// Forgets everything and begins as after a start, with what is this replica's now.
+    async fn start_over(&mut self) {
+        self.share = self.replicas.share();
+        self.pipeline = (self.fresh)();
+        self.is_warm = false;
+        for asked in &mut self.watches {
+            asked.start_over(self.source.name(), &self.share);
+        }
+        self.open = match tokio::time::timeout(OPEN_TIMEOUT, self.store.open_incidents()).await {
+            Ok(Ok(open)) => open,
+            // What fires again gets the same id.
+            Ok(Err(error)) => {
+                tracing::error!(error = %Chain(&error), "cannot read what was open");
+                Vec::new()
+            }
+            Err(_) => {
+                tracing::error!("what was open was not read in time");
+                Vec::new()
+            }
+        };
+        self.open.retain(|incident| incident.dependency.source == self.source.name());
     }
 
     /// Seconds that the source's clock is ahead of ours.
@@ -169,9 +221,15 @@ impl Watcher {
         let mut feeds = Vec::new();
         let mut fault = None;
         for (role, selector) in &asked.selectors {
-            let mut sink =
-                FeedSink { pipeline: &mut self.pipeline, watch, role: *role, feeds: &mut feeds };
-            match self.source.samples(selector, window, &mut sink).await {
+            let Some(selector) = asked.narrowed.question(selector) else { continue };
+            let mut sink = FeedSink {
+                pipeline: &mut self.pipeline,
+                narrowed: &mut asked.narrowed,
+                watch,
+                role: *role,
+                feeds: &mut feeds,
+            };
+            match self.source.samples(&selector, window, &mut sink).await {
                 Ok(answer) if answer.is_whole() => {}
                 Ok(answer) => {
                     tracing::warn!(
@@ -220,6 +278,7 @@ impl Watcher {
         // it is found again under the same id.
         let (older, within): (Vec<Incident>, Vec<Incident>) = std::mem::take(&mut self.open)
             .into_iter()
+            .filter(|incident| self.share.owns(&incident.dependency))
             .partition(|incident| incident.verdict.started_at < began);
         self.pipeline.take_up(older);
         let mut replay = Replay::new(&mut self.pipeline, interval);
@@ -277,6 +336,7 @@ fn scrape_interval(feeds: &[Feed]) -> Duration {
 /// Takes the series of one selector as feeds of one watch.
 struct FeedSink<'a> {
     pipeline: &'a mut Pipeline,
+    narrowed: &'a mut Narrowed,
     watch: WatchId,
     role: Role,
     feeds: &'a mut Vec<Feed>,
@@ -284,6 +344,9 @@ struct FeedSink<'a> {
 
 impl SampleSink for FeedSink<'_> {
     fn series(&mut self, labels: &mut LabelBuffer) -> bool {
+        if !self.narrowed.is_ours(labels) {
+            return false;
+        }
         let entry: SeriesEntry = self.pipeline.intern(self.watch, self.role, labels);
         self.feeds.push(Feed { uses: vec![(self.watch, entry)], samples: Vec::new() });
         true

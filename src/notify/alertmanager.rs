@@ -217,6 +217,11 @@ impl ActiveAlerts {
         }
     }
 
+    /// Drops what fires and is not live here any more: another replica states it now, or nobody.
+    pub fn retain_open(&self, is_live: impl Fn(&IncidentId) -> bool) {
+        self.lock().retain(|id, incident| incident.state == "resolved" || is_live(id));
+    }
+
     /// The incidents to state at `now`; drops those whose end was stated for long enough.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Vec<IncidentJson> {

@@ -147,6 +147,21 @@ impl<'p> Replay<'p> {
     }
 }
 
+impl Replay<'_> {
+    /// Makes the last poll and then decides storms that are still open on all that was seen; they
+    /// stay open. For history, where nothing comes after; gives what [`Self::finish`] does.
+    #[must_use]
+    pub fn conclude(mut self) -> (BTreeMap<IncidentId, Incident>, Option<Timestamp>) {
+        let last = self.polled.map(|polled| polled.plus(self.poll));
+        if let Some(last) = last {
+            self.pass(last);
+            let changes = self.pipeline.finish(last);
+            self.keep(changes);
+        }
+        (self.kept, last)
+    }
+}
+
 /// Spacings looked at to learn a scrape interval.
 const SPACINGS_MAX: usize = 1000;
 

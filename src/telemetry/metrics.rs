@@ -78,6 +78,12 @@ struct NotificationLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeedbackLabels {
+    class: String,
+    verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InvariantLabels {
     invariant: &'static str,
 }
@@ -105,6 +111,7 @@ pub struct Metrics {
     // What `incident_active` holds: so that only what ended is taken out of it, and a scrape in
     // between never misses what goes on.
     active: Arc<Mutex<BTreeSet<ActiveLabels>>>,
+    incident_feedback: Family<FeedbackLabels, Gauge>,
     notifications: Family<NotificationLabels, Counter>,
     invariant_violations: Family<InvariantLabels, Counter>,
     dropped: Counter,
@@ -140,6 +147,7 @@ impl Metrics {
             incidents: Family::default(),
             incident_active: Family::default(),
             active: Arc::default(),
+            incident_feedback: Family::default(),
             notifications: Family::default(),
             invariant_violations: Family::default(),
             dropped: Counter::default(),
@@ -148,6 +156,7 @@ impl Metrics {
         };
         for class in CLASSES {
             drop(metrics.incidents.get_or_create(&ClassLabels { class: class.to_owned() }));
+            metrics.feedback(class, 0, 0);
         }
         metrics.registry = Arc::new(metrics.register());
         metrics
@@ -194,6 +203,11 @@ impl Metrics {
             "incident_active",
             "Whether an incident of a dependency fires, by what it is classified as",
             self.incident_active.clone(),
+        );
+        registry.register(
+            "incident_feedback",
+            "Incidents in the record that people said were right or wrong, by class",
+            self.incident_feedback.clone(),
         );
         registry.register(
             "notifications",
@@ -294,6 +308,15 @@ impl Metrics {
         *active = now;
     }
 
+    /// How many incidents of a class in the record people said were right, and how many wrong.
+    pub fn feedback(&self, class: &str, right: u64, wrong: u64) {
+        for (verdict, count) in [("right", right), ("wrong", wrong)] {
+            let labels = FeedbackLabels { class: class.to_owned(), verdict };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.incident_feedback.get_or_create(&labels).set(count);
+        }
+    }
+
     /// Makes the counters of a configured receiver, at zero.
     pub fn receiver_known(&self, receiver: &str) {
         for outcome in OUTCOMES {
@@ -352,6 +375,7 @@ mod tests {
         metrics.series_gaps(3);
         metrics.incident("partial-jitter");
         metrics.incidents_active([("payments", "partial-jitter")]);
+        metrics.feedback("partial-jitter", 3, 1);
         metrics.receiver_known("hook");
         metrics.notification("hook", "sent");
         metrics.invariant_violation("counts_are_finite");
@@ -368,6 +392,8 @@ mod tests {
             "squall_source_query_errors_total{source=\"main\",reason=\"timeout\"} 1",
             "squall_incidents_total{class=\"inconclusive\"} 0",
             "squall_notifications_total{receiver=\"hook\",outcome=\"dead\"} 0",
+            "squall_incident_feedback{class=\"partial-jitter\",verdict=\"right\"} 3",
+            "squall_incident_feedback{class=\"inconclusive\",verdict=\"wrong\"} 0",
             "squall_source_query_duration_seconds_count{source=\"main\"} 1",
             "squall_config_last_reload_success_timestamp_seconds 1790000000",
         ] {

@@ -8,6 +8,7 @@
 )]
 
 mod alerts;
+mod backtest;
 mod bad_days;
 mod config;
 mod daemon;
@@ -15,6 +16,7 @@ mod doctor;
 mod laboratory;
 mod notify;
 mod presets;
+mod replicas;
 mod rules;
 mod storm;
 mod store;

@@ -204,3 +204,40 @@ async fn from_an_incident_to_a_receiver_that_falters_and_back() {
     let end: serde_json::Value = serde_json::from_slice(&loopback.requests()[3].body).unwrap();
     assert_eq!(end["status"], "resolved");
 }
+
+#[test]
+fn a_test_goes_to_each_receiver_with_its_end_and_says_who_did_not_take_it() {
+    use crate::support::process::squall;
+    let (good, bad) =
+        (crate::support::receiver::Receiver::start(), crate::support::receiver::Receiver::start());
+    bad.answer(403);
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("squall.yml");
+    let text = format!(
+        "prometheus: [{{url: http://127.0.0.1:1}}]\nwatch: [{{requests: x_total}}]\nnotify:\n  \
+         - webhook: {{name: good, url: {}}}\n  - webhook: {{name: bad, url: {}}}\n",
+        good.url(),
+        bad.url()
+    );
+    std::fs::write(&config, text).unwrap();
+    let test = |more: &[&str]| {
+        let mut command = squall();
+        command.args(["notify", "test"]).arg(format!("--config.file={}", config.display()));
+        command.args(more).output().unwrap()
+    };
+    let output = test(&[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("good: took it\nbad: receiver `bad` answered 403"), "{said}");
+    let received = good.received();
+    let told: Vec<_> = received.iter().map(|it| it.body["status"].as_str().unwrap()).collect();
+    assert_eq!(told, ["firing", "resolved"]);
+    let groups: Vec<_> = received.iter().map(|it| &it.body["alerts"][0]["fingerprint"]).collect();
+    assert_eq!(groups[0], groups[1], "the end is of the same alert");
+    assert!(received[0].raw.contains("nothing is wrong"), "{}", received[0].raw);
+    // One alone, and one that does not exist.
+    assert_eq!(test(&["--receiver=good"]).status.code(), Some(0));
+    let unknown = test(&["--receiver=pager"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("known: good, bad"));
+}

@@ -22,9 +22,9 @@ use crate::support::servers::{Server, alertmanager, prometheus_of};
 const TARGETS: usize = 8;
 /// Seconds of quiet traffic before the first failure: enough for a baseline at 1 s scrapes, and
 /// for three programs to start on a busy machine.
-const QUIET_SECONDS: u32 = 75;
+pub(crate) const QUIET_SECONDS: u32 = 75;
 /// Longest wait for the page of a storm, from the start of everything.
-const PAGE_LIMIT: Duration = Duration::from_secs(240);
+pub(crate) const PAGE_LIMIT: Duration = Duration::from_secs(240);
 
 /// Five dependencies: two with a storm, three that look like one and must page nobody.
 fn scenario() -> String {
@@ -80,16 +80,16 @@ scrape: {{interval: 1s, targets: {TARGETS}}}
 }
 
 /// Everything that a story needs, in a folder of its own.
-struct Stage {
-    folder: TempDir,
+pub(crate) struct Stage {
+    pub(crate) folder: TempDir,
     // Held so that the targets live as long as the story.
     _fleet: Program,
     prometheus: Server,
-    receiver: Receiver,
+    pub(crate) receiver: Receiver,
 }
 
 impl Stage {
-    fn set(scenario: &str) -> Self {
+    pub(crate) fn set(scenario: &str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("shop.yml");
         fs::write(&file, scenario).expect("a scenario file");
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     /// Writes the configuration of the daemon.
-    fn configure(&self, alertmanager: Option<u16>) {
+    pub(crate) fn configure(&self, alertmanager: Option<u16>) {
         let mut text = format!(
             "prometheus:
   - {{name: main, url: http://127.0.0.1:{}}}
@@ -129,7 +129,7 @@ notify:
         fs::write(self.config(), text).expect("a configuration");
     }
 
-    fn config(&self) -> std::path::PathBuf {
+    pub(crate) fn config(&self) -> std::path::PathBuf {
         self.folder.path().join("squall.yml")
     }
 
@@ -145,7 +145,7 @@ notify:
 }
 
 /// The alert of a notification that is about `dependency`.
-fn alert_of<'b>(body: &'b Value, dependency: &str) -> Option<&'b Value> {
+pub(crate) fn alert_of<'b>(body: &'b Value, dependency: &str) -> Option<&'b Value> {
     body["alerts"].as_array()?.iter().find(|alert| alert["labels"]["dependency"] == dependency)
 }
 

@@ -75,6 +75,26 @@ fn start_prometheus(folder: &Path, port: u16) -> Server {
     Server { port, program }
 }
 
+/// A Prometheus over the blocks in `folder/tsdb`, that scrapes nothing and reads no more than
+/// `samples_max` for one query.
+pub(crate) fn prometheus_over(folder: &Path, samples_max: u32) -> Server {
+    let config = folder.join("history.yml");
+    fs::write(&config, "scrape_configs: []\n").expect("a configuration for Prometheus");
+    let port = free_port();
+    let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
+        .arg("--storage.tsdb.retention.time=100y")
+        .arg(format!("--query.max-samples={samples_max}"))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let program = Program::start("history", folder, &mut command);
+    wait_until("the server is ready", START_LIMIT, || {
+        get(port, "/-/ready").is_some_and(|answer| answer.status == 200)
+    });
+    Server { port, program }
+}
+
 /// An Alertmanager that tells `webhook` of every alert after `group_wait`.
 pub(crate) fn alertmanager(folder: &Path, webhook: &str, group_wait: &str) -> Server {
     let port = free_port();
