@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::config::{self, WatchConfig};
 use crate::pipeline::replay::{Feed, Replay, median_spacing};
-use crate::pipeline::{Config, Pipeline, WatchId};
+use crate::pipeline::{Pipeline, WatchId};
 use crate::rules::Rules;
 use crate::rules::preset::Preset;
 use crate::series::selector::{Selector, parse_duration};
@@ -90,7 +90,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let (watches, series) = collector.finish(&mut warnings);
     let poll = poll.unwrap_or_else(|| shortest_interval(&series));
-    let mut pipeline = Pipeline::new(Config::default(), watches, rules);
+    let mut pipeline = Pipeline::new(super::what_if::pipeline_config(), watches, rules);
     let feeds = feeds(series, &mut pipeline);
     let samples: usize = feeds.iter().map(|feed| feed.samples.len()).sum();
     let bar = progress::bar(samples as u64, "samples");

@@ -18,7 +18,6 @@ use crate::api::{self, ChangeEvent, EVENTS_KEPT, WebConfig};
 use crate::clock::SystemClock;
 use crate::config;
 use crate::daemon::{self, DaemonError, Loaded, Setup};
-use crate::pipeline;
 use crate::rules::Rules;
 use crate::series::selector::parse_duration;
 use crate::sim::scenario::Scenario;
@@ -194,7 +193,7 @@ async fn setup(
         listener,
         external_url: page.to_owned(),
         clock: Arc::new(SystemClock),
-        pipeline: pipeline::Config::default(),
+        pipeline: super::what_if::pipeline_config(),
         metrics,
         changes,
         loaded,

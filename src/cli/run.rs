@@ -13,7 +13,6 @@ use crate::api::{self, EVENTS_KEPT, WebConfig};
 use crate::clock::SystemClock;
 use crate::config::{self, ConfigError, Engine};
 use crate::daemon::{self, DaemonError, Loaded, Setup};
-use crate::pipeline;
 use crate::store;
 use crate::telemetry::{self, Metrics};
 
@@ -154,7 +153,7 @@ async fn serve(args: Args, loaded: Loaded) -> Result<(), Failure> {
         listener,
         external_url,
         clock: Arc::new(SystemClock),
-        pipeline: pipeline::Config::default(),
+        pipeline: super::what_if::pipeline_config(),
         metrics,
         changes: broadcast::channel(EVENTS_KEPT).0,
         loaded,

@@ -141,6 +141,9 @@ impl Page {
         }
         self.list(2, "by", &watch.by);
         self.list(2, "client", &watch.client);
+        if watch.counts_calls {
+            self.line(2, "counts_calls: true");
+        }
         if !watch.sources.is_empty() {
             self.list(2, "sources", &watch.sources);
         }

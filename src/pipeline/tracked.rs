@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use sha2::{Digest, Sha256};
 
-use super::{Change, Config, Trust};
+use super::counters::Counters;
+use super::{Change, Config, Trust, Watch};
 use crate::classify::decide::{Scene, decide};
 use crate::classify::{Class, Finding, Observation, ObservationKind, complete};
 use crate::detect::baseline::{Baseline, INTERVALS_MIN};
@@ -76,6 +77,7 @@ pub(super) struct Tracked {
     key: DependencyKey,
     name: String,
     with_errors: bool,
+    counters: Counters,
     observer: Observer,
     history: VecDeque<Interval>,
     targets: usize,
@@ -92,11 +94,12 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(key: DependencyKey, with_errors: bool) -> Self {
+    pub(super) fn new(key: DependencyKey, watch: &Watch) -> Self {
         Self {
             name: key.name(),
             key,
-            with_errors,
+            with_errors: watch.has_errors,
+            counters: Counters::new(watch.requests_hold_retries),
             observer: Observer::default(),
             history: VecDeque::new(),
             targets: 0,
@@ -153,6 +156,7 @@ impl Tracked {
             }
             self.history.push_back(interval);
         }
+        self.counters.take(closed.retries, closed.calls);
         self.forget();
         if trust == Trust::Partial {
             return;
@@ -161,7 +165,7 @@ impl Tracked {
         if let Some(alarm) = alarm {
             self.suspect(alarm, now);
         }
-        self.look(now, rules, changes);
+        self.look(now, config, rules, changes);
         self.expire_taken_up(now, changes);
     }
 
@@ -210,6 +214,7 @@ impl Tracked {
     fn forget(&mut self) {
         let Some(seen) = self.seen_until else { return };
         let oldest = seen.plus_seconds(-HISTORY_SECONDS);
+        self.counters.forget(oldest);
         while self.history.front().is_some_and(|interval| interval.to < oldest)
             || self.history.len() > HISTORY_INTERVALS
         {
@@ -333,7 +338,7 @@ impl Tracked {
     }
 
     /// Looks at the suspicion, if it is time to.
-    fn look(&mut self, now: Timestamp, rules: &Rules, changes: &mut Vec<Change>) {
+    fn look(&mut self, now: Timestamp, config: &Config, rules: &Rules, changes: &mut Vec<Change>) {
         let Some(mut suspicion) = self.suspicion.take() else { return };
         let (Some(baseline), Some(resolution), Some(seen)) =
             (&self.baseline, &self.resolution, self.seen_until)
@@ -392,8 +397,10 @@ impl Tracked {
                 seen_until: seen,
                 fires,
             });
-            let finding = complete(finding, &self.name, resolution, rules);
             suspicion.fit = fit;
+            let finding =
+                self.counters.corroborated(finding, &intervals, [bracket[0], context.active_until]);
+            let finding = complete(finding, &self.name, resolution, rules, &config.what_if);
             suspicion.ruled = match &finding {
                 Finding::Ruled(observation) => Some(observation.clone()),
                 _ => None,

@@ -172,6 +172,9 @@ fn watch(text: &mut String, found: &Found, rules: &Rules, any: bool) {
             line(&format!("  {key}: [{}]", list(values)));
         }
     }
+    if found.config.counts_calls {
+        line("  counts_calls: true");
+    }
     let flushes: Vec<String> =
         found.config.flush_intervals.iter().map(|flush| seconds(flush.as_secs_f64())).collect();
     if !flushes.is_empty() {
