@@ -7,6 +7,7 @@
 pub mod advice;
 pub mod corroborate;
 pub mod decide;
+mod evidence;
 pub mod matching;
 pub mod sentence;
 

@@ -357,6 +357,18 @@ mod tests {
     }
 
     #[test]
+    fn an_open_kind_never_takes_the_place_of_a_name() {
+        let mut episode = episode();
+        let fired = storm(Class::BackoffWithoutJitter, Ripeness::Certain);
+        episode.step(&key(), fired, context(15), at(15));
+        for look in 2..8 {
+            let open = storm(Class::Inconclusive, Ripeness::Clear);
+            assert_eq!(episode.step(&key(), open, context(15 * look), at(15 * look)), None);
+        }
+        assert_eq!(episode.fires(), Some(Class::BackoffWithoutJitter));
+    }
+
+    #[test]
     fn it_ends_only_after_the_hold_off_and_never_comes_back() {
         let mut episode = episode();
         let fired = storm(Class::RetryStormWithoutBackoff, Ripeness::Certain);

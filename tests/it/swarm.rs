@@ -94,6 +94,9 @@ fn one_world(case: &LabelledCase, draws: &mut Draws) -> Vec<String> {
         }
         keep(&mut kept, changes);
         if draws.chance(restart_share) {
+            // What has ended may be seen once more in the history that is read again: its identity
+            // is the same, and the record keeps one.
+            opened.clear();
             let open = kept.iter().filter(|i| i.state != State::Resolved).cloned().collect();
             running = pipeline();
             running.take_up(open);
