@@ -174,3 +174,64 @@ fn ten_conventions_are_watched_from_three_lines_with_errors_and_callers_right() 
     }
     assert_eq!(daemon.terminate(), Some(0));
 }
+
+/// A herd that comes back on 1, 2, 4, 8 s, in the names of the Kubernetes client.
+const HERD: &str = "
+about: A herd of controllers.
+duration: 170s
+dependencies:
+- name: apiserver
+  faults: [{at: 110s, for: 20s}]
+clients:
+- {name: others, calls: apiserver, rate: 20}
+- name: herd
+  calls: apiserver
+  size: 600
+  at: 110s
+  within: 100ms
+  retry: {schedule: exponential, base: 1s, factor: 2, retries: 5}
+scrape: {interval: 1s, targets: 4}
+";
+
+#[test]
+fn a_dump_is_analysed_by_the_presets_whose_metrics_are_in_it() {
+    let folder = TempDir::new().expect("a temporary folder");
+    fs::write(folder.path().join("herd.yml"), HERD).expect("a scenario");
+    let run = |arguments: &[&str]| {
+        let output = squall().args(arguments).current_dir(folder.path()).output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    run(&["simulate", "herd.yml", "--out=plain.om", "--seed=3"]);
+    let plain = fs::read_to_string(folder.path().join("plain.om")).expect("a dump");
+    let named = plain
+        .replace("http_client_requests", "rest_client_requests")
+        .replace("dependency=", "host=");
+    fs::write(folder.path().join("named.om"), named).expect("a dump");
+    let found: Value = serde_json::from_slice(&run(&[
+        "analyze",
+        "named.om",
+        "--format=json",
+        "--poll-interval=5s",
+    ]))
+    .expect("JSON");
+    let incident = &found["incidents"][0];
+    let told = ["watch", "dependency"].map(|key| incident[key].clone());
+    assert_eq!(told, ["kubernetes-client-go", "apiserver"], "{found:#}");
+    // The advice says what it would have changed, by the simulator.
+    let effects: Vec<&str> = incident["advice"]
+        .as_array()
+        .expect("advice")
+        .iter()
+        .filter_map(|advice| advice["effect"].as_str())
+        .filter(|effect| !effect.is_empty())
+        .collect();
+    assert!(!effects.is_empty(), "{incident:#}");
+
+    // Metrics of nobody's convention: nothing is found, and it is said what to give.
+    let nothing: Value =
+        serde_json::from_slice(&run(&["analyze", "plain.om", "--format=json"])).expect("JSON");
+    assert_eq!(nothing["incidents"].as_array().map(Vec::len), Some(0));
+    let warnings = nothing["warnings"].to_string();
+    assert!(warnings.contains("give --requests or --config.file"), "{warnings}");
+}
