@@ -381,7 +381,7 @@ pub fn complete(
         schedule: verdict.schedule.as_ref(),
         waves: &verdict.waves,
         matches: &verdict.matches,
-        would_take: (verdict.class == Class::Inconclusive).then_some(would_take.as_str()),
+        would_take: would_take.as_deref().filter(|_| verdict.class == Class::Inconclusive),
         storm_is_certain: verdict.severity > Severity::Info,
     });
     Finding::Storm { verdict, ripeness }

@@ -28,10 +28,8 @@ pub(super) const EXCESS_SDS: f64 = 4.0;
 pub(super) const AMPLIFICATION_MIN: f64 = 1.15;
 /// Margin of the score by which a family wins: twice a log-likelihood ratio, so e^6 to one.
 const GAIN_CLEAR: f64 = 12.0;
-/// Margin past which one look is enough.
+/// Margin past which one look is enough, also where no failure speaks for the train.
 const GAIN_CERTAIN: f64 = 60.0;
-/// The same where no failure speaks for the train.
-const GAIN_ALONE: f64 = 60.0;
 /// Deviance per interval up to which a family without waves fits.
 const GOODNESS_FITS: f64 = 4.0;
 /// Deviance per interval up to which a jittered decay fits: the drawn waits of one policy are
@@ -162,10 +160,8 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
     if !scene.failing() {
         return without_failures(scene, train);
     }
-    if scene.lead_sds > SURGE_LEAD_SDS && scene.load.goodput_ratio > SURGE_GOODPUT {
-        return ruled(scene, ObservationKind::OrganicSurge);
-    }
-    if scene.exceeds_failures() {
+    let led = scene.lead_sds > SURGE_LEAD_SDS && scene.load.goodput_ratio > SURGE_GOODPUT;
+    if led || scene.exceeds_failures() {
         return ruled(scene, ObservationKind::OrganicSurge);
     }
     // Waves of failures on a schedule are retries, whatever the sum of requests says.
@@ -335,7 +331,7 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
         } else {
             Ripeness::Clear
         },
-        score: GAIN_ALONE * held,
+        score: GAIN_CERTAIN * held,
     })
 }
 
@@ -402,7 +398,7 @@ fn stands_alone(fit: &FitReport) -> bool {
     };
     grows
         && fit.goodness <= GOODNESS_WAVES
-        && fit.gain.min(fit.gain_over_equal) > GAIN_ALONE
+        && fit.gain.min(fit.gain_over_equal) > GAIN_CERTAIN
         && fit.lockstep.waves_resolved >= WAVES_ALONE
 }
 

@@ -83,6 +83,20 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
             ),
         });
     }
+    if let Some(gain) = scene.fit.and_then(|fit| fit.agreement) {
+        all.push(Evidence {
+            test: Test::ScheduleFit,
+            statistic: gain,
+            p_value: None,
+            supports: (gain > 0.0) == (reading.class == Class::BackoffWithoutJitter),
+            says: format!(
+                "held against all requests, the waves of the failures explain them {} the same \
+                 load without gaps (deviance {:+.0})",
+                if gain > 0.0 { "better than" } else { "no better than" },
+                gain
+            ),
+        });
+    }
     if let Some(end) = load.trigger_ended_at {
         all.push(Evidence {
             test: Test::OutlivedTrigger,

@@ -88,12 +88,18 @@ pub fn summary(facts: &Facts<'_>) -> String {
             } else {
                 "retries follow a failure"
             };
-            let would = facts.would_take.map_or_else(String::new, |text| {
-                format!("; to tell which kind it would take {text}")
-            });
+            let why = facts.would_take.map_or_else(
+                || "their counts tell neither waves nor a flood".to_owned(),
+                |text| {
+                    format!(
+                        "this sampling cannot tell waves from a flood; to tell which kind it would \
+                         take {text}"
+                    )
+                },
+            );
             format!(
                 "{name}: {what}, peak {peak}/s against {baseline}/s before, {errors} failing, and \
-                 this sampling cannot tell waves from a flood{would}"
+                 {why}"
             )
         }
     }

@@ -95,24 +95,25 @@ impl Resolution {
         self.gap_seconds > BLIND_SECONDS
     }
 
-    /// What would show waits of `wanted_seconds`, in words.
+    /// What would show waits of `wanted_seconds`, in words; none where they are within reach.
     #[must_use]
-    pub fn would_take(&self, wanted_seconds: f64) -> String {
+    pub fn would_take(&self, wanted_seconds: f64) -> Option<String> {
         let scrape = (wanted_seconds / 2.0 * count(self.targets)).max(0.1);
         let replicas = (2.0 * self.scrape_seconds / wanted_seconds.max(1e-3)).ceil();
         if scrape >= self.scrape_seconds {
-            return format!("waits of {wanted_seconds:.1} s are within reach");
+            return None;
         }
-        format!("scrapes every {scrape:.1} s, or {replicas:.0} targets at different phases")
+        Some(format!("scrapes every {scrape:.1} s, or {replicas:.0} targets at different phases"))
     }
 }
 
-/// Expected length of the gap between neighbouring phases that a random instant falls into.
-fn phase_step(phases: &[f64], cycle: f64) -> f64 {
+/// Expected length of the gap between neighbouring phases that a random instant falls into: long
+/// where they stand together, since long gaps catch more instants. `phases` ascend, in seconds.
+pub(crate) fn phase_step(phases: &[f64], cycle: f64) -> f64 {
     let Some((first, last)) = phases.first().zip(phases.last()) else { return cycle };
     let inner: f64 = phases.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
     let around = first + cycle - last;
-    around.mul_add(around, inner) / cycle
+    around.mul_add(around, inner) / cycle.max(1e-3)
 }
 
 #[cfg(test)]

@@ -342,7 +342,7 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
     if !decay_wins {
         search.extra = None;
     }
-    let report = search.describe(&chosen, input.onset[0], channel);
+    let report = search.describe(&chosen, input.onset[0]);
     let decay = smooth.train.filter(|_| decay_wins).map(|train| (train.onset, train.base));
     let agreement = match channel {
         Channel::Errors => agreement::agreement(&mut search, &chosen, decay, input),
@@ -437,8 +437,9 @@ fn finished(search: &mut Search<'_>, train: Train, family: Family) -> FamilyFit 
     let mut parameters = 3 + levels;
     parameters += usize::from(train.growth != Growth::Exponential || train.factor > 1.0);
     parameters += usize::from(train.cap.is_finite()) + usize::from(train.spread > 0.0);
-    let price = cost - deviance;
-    let score = deviance + 2.0 * parameters as f64 + price;
+    // What a misfit adds to the prices is for the choice among trains, not among families.
+    let excess = (search.misfit - 1.0) * search::price(&train);
+    let score = cost - excess + 2.0 * parameters as f64;
     FamilyFit { family, deviance, score, parameters, waits: Some(waits_of(&train)) }
 }
 

@@ -37,8 +37,7 @@ use std::sync::Arc;
 use super::{Labels, Role, SeriesId, TargetId};
 
 /// Labels that tell scrape targets apart, by the conventions of Prometheus, its operators and the
-/// query layers over it. The last line names replicas of the collector: two of them see one
-/// process at two phases, so they are two targets.
+/// query layers over it, beside those of [`REPLICA_LABELS`].
 pub const TARGET_LABELS: &[&str] = &[
     "job",
     "instance",
@@ -59,6 +58,11 @@ pub const TARGET_LABELS: &[&str] = &[
     "exported_instance",
     "exported_pod",
     "prometheus",
+];
+
+/// Labels of a collector's replicas, by the habits of operators and query layers: two of them see
+/// one process at two phases, so they are two targets.
+pub const REPLICA_LABELS: &[&str] = &[
     "prometheus_replica",
     "replica",
     "__replica__",
@@ -173,7 +177,7 @@ impl SeriesTable {
         let own = |names: &[S]| names.iter().map(|name| name.as_ref().to_owned()).collect();
         let client: Vec<String> = own(client);
         let mut target_names: Vec<String> =
-            TARGET_LABELS.iter().map(|name| (*name).to_owned()).collect();
+            TARGET_LABELS.iter().chain(REPLICA_LABELS).map(|name| (*name).to_owned()).collect();
         target_names.extend(client.iter().cloned());
         Self {
             by: own(by),

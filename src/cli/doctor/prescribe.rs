@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::detect::baseline::count;
+use crate::detect::resolution::phase_step;
 use crate::rules::Rules;
 use crate::rules::policy::seconds;
 use crate::rules::preset::{CountedAt, Counts, Preset};
@@ -154,15 +155,6 @@ fn finer(found: &Found) -> Option<String> {
         seconds(rounded(cycle)),
         dependency.targets,
     ))
-}
-
-/// Expected length of the gap between neighbouring phases that a random instant falls into: long
-/// where they stand together, since long gaps catch more instants.
-fn phase_step(phases: &[f64], cycle: f64) -> f64 {
-    let Some((first, last)) = phases.first().zip(phases.last()) else { return cycle };
-    let inner: f64 = phases.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
-    let around = first + cycle - last;
-    around.mul_add(around, inner) / cycle.max(1e-3)
 }
 
 /// What the counter of a preset hides, and what would show it.

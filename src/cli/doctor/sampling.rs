@@ -11,7 +11,7 @@ use crate::pipeline::replay::{POLL_RANGE, median_spacing};
 use crate::pipeline::{Config, Pipeline, Trust, WatchId};
 use crate::rules::Rules;
 use crate::series::selector::{Matcher, parse_duration};
-use crate::series::table::{LabelBuffer, SeriesEntry};
+use crate::series::table::{LabelBuffer, REPLICA_LABELS, SeriesEntry};
 use crate::series::{Labels, Role, Sample, Timestamp};
 use crate::source::{SampleSink, SourceError, Window};
 
@@ -32,16 +32,6 @@ const POLL_OVERLAP: Duration = Duration::from_secs(16);
 const BYTES: [f64; 2] = [143.0, 24.0];
 /// A spacing within this share of a whole number of intervals is even.
 const EVEN: f64 = 0.1;
-
-/// Labels of a collector's replicas, by the habits of operators and query layers.
-const REPLICA_LABELS: [&str; 6] = [
-    "prometheus_replica",
-    "replica",
-    "__replica__",
-    "receive_replica",
-    "thanos_replica",
-    "monitor",
-];
 
 /// One dependency, as the daemon would see it.
 #[derive(Debug, Clone)]

@@ -127,7 +127,7 @@ impl Search<'_> {
     }
 
     /// The train with another factor and the last wave left where it is.
-    fn with_factor(&self, train: Train, factor: f64) -> Train {
+    pub(super) fn with_factor(&self, train: Train, factor: f64) -> Train {
         let reach = |train: &Train| {
             let mut last = (0, 0.0);
             train.waves(self.window.horizon, self.lists, |wave, start, _, _| {

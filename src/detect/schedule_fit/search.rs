@@ -51,6 +51,8 @@ const ONSET_SLACK: f64 = 0.5;
 const KEPT: usize = 3;
 /// Waves above which a rough fit takes more iterations.
 const DENSE: usize = 10;
+/// Most that the prices are multiplied by.
+const MISFIT_MAX: f64 = 20.0;
 /// Trains that get a rough likelihood.
 const SCREENED: usize = 300;
 /// How many of them go on to each degree of sharpening, and to the likelihood itself.
@@ -72,6 +74,9 @@ pub(super) struct Search<'a> {
     pub(super) columns: Columns,
     /// Columns added to every train: the smooth part of a mixed herd.
     pub(super) extra: Option<Columns>,
+    /// Deviance per interval of the best train found: what the prices are multiplied by, so that a
+    /// herd that no train fits to the noise still has its waits told by what is usual.
+    pub(super) misfit: f64,
     pub(super) evaluations: usize,
     /// Trains weighed by their mass alone.
     pub(super) sieved: usize,
@@ -87,6 +92,7 @@ impl<'a> Search<'a> {
             solver: Solver::default(),
             columns: Columns::default(),
             extra: None,
+            misfit: 1.0,
             evaluations: 0,
             sieved: 0,
             until: f64::INFINITY,
@@ -132,7 +138,7 @@ impl<'a> Search<'a> {
         }
         let waves = self.columns.waves;
         let deviance = self.solver.solve(self.window, &self.columns, iterations);
-        deviance + price(train) + height_price(&self.solver.heights[..waves])
+        deviance + self.misfit * price(train) + height_price(&self.solver.heights[..waves])
     }
 
     /// The best few trains of the whole bank, refined, best first.
@@ -169,6 +175,13 @@ impl<'a> Search<'a> {
             best.push(sharp);
         }
         best.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        if let Some(first) = best.first() {
+            self.cost(&first.train, 13);
+            self.misfit = (self.deviance() / self.window.len() as f64).clamp(1.0, MISFIT_MAX);
+            for scored in &mut best {
+                scored.cost = self.cost(&scored.train, 13);
+            }
+        }
         for scored in best.iter_mut().take(2) {
             *scored = self.simplify(*scored);
         }
@@ -414,7 +427,7 @@ pub(super) fn moved_along(train: &Train, direction: usize, step: f64) -> Option<
 }
 
 /// What a train's parameters cost against its deviance: the less common, the more.
-fn price(train: &Train) -> f64 {
+pub(super) fn price(train: &Train) -> f64 {
     let shape = match train.growth {
         Growth::Exponential => FACTORS
             .iter()

@@ -6,7 +6,7 @@
 
 use super::search::Search;
 use super::train::{Growth, Train};
-use super::{Channel, FINAL_ITERATIONS, FittedWave, LockstepFit, WAVE_SIZE_MIN, waits_of};
+use super::{FINAL_ITERATIONS, FittedWave, LockstepFit, WAVE_SIZE_MIN, waits_of};
 use crate::series::Timestamp;
 
 /// The 95 % point of chi-squared with one degree of freedom.
@@ -50,12 +50,9 @@ impl Search<'_> {
     }
 
     /// Describes the best train: its waves, its spread, and the intervals of its parameters.
-    pub(super) fn describe(
-        &mut self,
-        train: &Train,
-        origin: Timestamp,
-        channel: Channel,
-    ) -> LockstepFit {
+    pub(super) fn describe(&mut self, train: &Train, origin: Timestamp) -> LockstepFit {
+        // Intervals are those of the likelihood: what is usual does not narrow them.
+        let misfit = std::mem::replace(&mut self.misfit, 0.0);
         let best = self.cost(train, FINAL_ITERATIONS);
         let fit = self.deviance() / self.window.len().max(1) as f64;
         // A misfit widens every interval by the same factor.
@@ -104,8 +101,7 @@ impl Search<'_> {
 
         let spread_ends = self.profile(train, Parameter::Spread, limit);
         let factor_known = train.growth == Growth::Exponential && train.factor > 1.0;
-        let _ = channel;
-        LockstepFit {
+        let fitted = LockstepFit {
             waits: waits_of(train),
             onset: origin.plus_seconds(train.onset),
             width_seconds: train.width,
@@ -123,7 +119,9 @@ impl Search<'_> {
             next_wave_at,
             wave_share: if total > 0.0 { in_waves / total } else { 0.0 },
             waves_resolved: resolved,
-        }
+        };
+        self.misfit = misfit;
+        fitted
     }
 
     /// The first wave after the last interval.
@@ -161,7 +159,12 @@ impl Search<'_> {
                 if (value(&next) - value(&last)).abs() < 1e-12 {
                     break;
                 }
-                let (followed, cost) = self.follow(next, parameter);
+                let (followed, cost) = self
+                    .compensated(&last, &next, parameter)
+                    .into_iter()
+                    .map(|start| self.follow(start, parameter))
+                    .min_by(|a, b| a.1.total_cmp(&b.1))
+                    .unwrap_or((next, f64::INFINITY));
                 if cost <= limit {
                     last = followed;
                     ends[end] = value(&followed);
@@ -174,6 +177,24 @@ impl Search<'_> {
             }
         }
         ends
+    }
+
+    /// Where the walk of the others starts: as they were, and with what the likelihood sees left in
+    /// place: the first retry by the onset or the latency, or the last wave by the base.
+    fn compensated(&self, last: &Train, next: &Train, moved: Parameter) -> Vec<Train> {
+        let mut starts = vec![*next];
+        match moved {
+            Parameter::Base => {
+                let by = next.base - last.base;
+                starts.push(Train { onset: next.onset - by, ..*next });
+                if next.latency > by {
+                    starts.push(Train { latency: next.latency - by, ..*next });
+                }
+            }
+            Parameter::Factor => starts.push(self.with_factor(*last, next.factor)),
+            Parameter::Cap | Parameter::Spread => {}
+        }
+        starts
     }
 
     /// The other parameters follow, a few small steps each.
