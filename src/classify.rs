@@ -8,6 +8,7 @@ pub mod advice;
 pub mod corroborate;
 pub mod decide;
 mod evidence;
+pub mod rhythm;
 pub mod matching;
 pub mod sentence;
 

@@ -18,11 +18,13 @@ pub mod replay;
 mod tracked;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::classify::advice::WhatIf;
 pub use crate::incident::lifecycle::Reason;
 use crate::incident::{Dependency, DependencyKey, Incident};
 use crate::rules::Rules;
+use crate::series::observer::MEMORY;
 use crate::series::table::{LabelBuffer, SeriesEntry, SeriesTable};
 use crate::series::{Labels, Role, Sample, Timestamp};
 
@@ -112,7 +114,13 @@ pub struct Pipeline {
     // Open incidents of an earlier run whose dependency has not been seen yet.
     waiting: Vec<Incident>,
     buffer: LabelBuffer,
+    round_ended_at: Option<Timestamp>,
 }
+
+/// How often series that are gone are looked for, and for how many such rounds one is kept: longer
+/// than an observer remembers it.
+const ROUND: Duration = Duration::from_secs(MEMORY.as_secs() / 4);
+const IDLE_ROUNDS_MAX: u64 = 6;
 
 impl Pipeline {
     /// A pipeline that has seen nothing.
@@ -129,7 +137,26 @@ impl Pipeline {
             tracked,
             waiting: Vec::new(),
             buffer: LabelBuffer::default(),
+            round_ended_at: None,
         }
+    }
+
+    /// Forgets series that no answer held for some while, where every poll interns what it holds:
+    /// pods come and go, and their numbers are needed again. Called after each poll.
+    pub fn end_round(&mut self, now: Timestamp) {
+        let last = *self.round_ended_at.get_or_insert(now);
+        if now.seconds_since(last) >= ROUND.as_secs_f64() {
+            self.round_ended_at = Some(now);
+            for table in &mut self.tables {
+                table.end_round(IDLE_ROUNDS_MAX);
+            }
+        }
+    }
+
+    /// Series known by number.
+    #[must_use]
+    pub fn series(&self) -> usize {
+        self.tables.iter().map(SeriesTable::len).sum()
     }
 
     /// The number of a label set in a role of a watch; decoders ask once a series and answer.
@@ -235,4 +262,42 @@ impl Pipeline {
 /// The same dependency, whatever the source is called now.
 fn same(a: &DependencyKey, b: &DependencyKey) -> bool {
     a.watch == b.watch && a.labels == b.labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pod: &str) -> LabelBuffer {
+        let mut buffer = LabelBuffer::default();
+        buffer.push("dependency", "payments");
+        buffer.push("pod", pod);
+        buffer
+    }
+
+    #[test]
+    fn pods_that_are_gone_are_forgotten_and_others_are_not() {
+        let watch = Watch {
+            source: "main".to_owned(),
+            name: "http".to_owned(),
+            by: vec!["dependency".to_owned()],
+            client: Vec::new(),
+            requests_hold_retries: true,
+            has_errors: true,
+            flush_seconds: Vec::new(),
+        };
+        let rules = Arc::new(Rules::builtin());
+        let mut pipeline = Pipeline::new(Config::default(), vec![watch], rules);
+        pipeline.intern(WatchId(0), Role::Requests, &mut labels("gone"));
+        let stays = pipeline.intern(WatchId(0), Role::Requests, &mut labels("stays"));
+        let poll = ROUND.as_secs_f64() / 3.0;
+        for number in 0..40 {
+            assert_eq!(
+                pipeline.intern(WatchId(0), Role::Requests, &mut labels("stays")).series,
+                stays.series
+            );
+            pipeline.end_round(Timestamp::from_seconds(poll * f64::from(number)));
+        }
+        assert_eq!(pipeline.series(), 1);
+    }
 }

@@ -9,8 +9,10 @@
 //! sampling could not have shown the waves, the answer is that the kind is open.
 
 use crate::classify::evidence::{evidence, schedule_of};
+use crate::classify::rhythm::{self, Rhythm};
 use crate::classify::{
-    Class, Finding, Impact, Observation, ObservationKind, Ripeness, Severity, Verdict, Wave,
+    Class, Finding, Impact, Observation, ObservationKind, Ripeness, Schedule, Severity, Verdict,
+    Wave,
 };
 use crate::detect::baseline::Baseline;
 use crate::detect::flood::Load;
@@ -30,6 +32,9 @@ pub(super) const AMPLIFICATION_MIN: f64 = 1.15;
 const GAIN_CLEAR: f64 = 12.0;
 /// Margin past which one look is enough, also where no failure speaks for the train.
 const GAIN_CERTAIN: f64 = 60.0;
+/// The same where next to nothing is left unexplained: what passed [`GAIN_CLEAR`] by chance left
+/// more.
+const GAIN_CERTAIN_FITTING: f64 = 24.0;
 /// Deviance per interval up to which a family without waves fits.
 const GOODNESS_FITS: f64 = 4.0;
 /// Deviance per interval up to which a jittered decay fits: the drawn waits of one policy are
@@ -73,10 +78,12 @@ const FLOOD_SECONDS_MIN: f64 = 25.0;
 const FLOOD_CYCLES_MIN: f64 = 2.5;
 /// Excess over its standard deviation past which a storm is certain.
 const STORM_SDS: f64 = 8.0;
+/// The same past which one look is enough for a flood or a storm of open kind.
+const STORM_SDS_CERTAIN: f64 = 16.0;
 /// Amplification past which a storm is certain.
 const STORM_AMPLIFICATION: f64 = 1.5;
 /// Activity after which a storm of open kind pages, in scrape cycles and in seconds.
-const STORM_CYCLES: f64 = 3.0;
+const STORM_CYCLES: f64 = 2.5;
 const STORM_SECONDS: f64 = 30.0;
 /// Excess requests for each failure past which they are no retries: one, and a half more for
 /// failures that the error selector does not count.
@@ -105,6 +112,8 @@ pub struct Scene<'a> {
     pub lead_sds: f64,
     /// The schedule fit, where there was enough for one.
     pub fit: Option<&'a FitReport>,
+    /// What repeats in it, where there was enough to listen to.
+    pub rhythm: Option<&'a Rhythm>,
     /// The end of the newest interval.
     pub seen_until: Timestamp,
     /// The class that fires by now.
@@ -151,6 +160,8 @@ pub(super) struct Reading {
     pub(super) class: Class,
     pub(super) ripeness: Ripeness,
     pub(super) score: f64,
+    /// The schedule, where it is not that of the fit.
+    pub(super) schedule: Option<Schedule>,
 }
 
 /// Decides one look.
@@ -176,7 +187,10 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
             ruled(scene, ObservationKind::OutageWithoutRetries)
         };
     }
-    let reading = flood_reading(scene)
+    let named = train.as_ref().is_some_and(|train| train.class == Class::BackoffWithoutJitter);
+    let reading = comb_reading(scene)
+        .filter(|_| !named)
+        .or_else(|| flood_reading(scene))
         .filter(|flood| train.as_ref().is_none_or(|train| train.score < flood.score))
         .or(train)
         .unwrap_or_else(|| open_reading(scene));
@@ -217,9 +231,10 @@ fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     if margin < GAIN_CLEAR && !(known && class == Class::BackoffWithoutJitter) {
         return None;
     }
-    let certain = margin > GAIN_CERTAIN && lockstep.waves_resolved >= WAVES_CERTAIN;
+    let enough = if fit.goodness <= GOODNESS_WAVES { GAIN_CERTAIN_FITTING } else { GAIN_CERTAIN };
+    let certain = margin > enough && lockstep.waves_resolved >= WAVES_CERTAIN;
     let ripeness = if certain { Ripeness::Certain } else { Ripeness::Clear };
-    Some(Reading { class, ripeness, score: margin })
+    Some(Reading { class, ripeness, score: margin, schedule: None })
 }
 
 /// Whether nothing says that requests come evenly while failures come in waves.
@@ -255,6 +270,7 @@ fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
         class: Class::PartialJitter,
         ripeness: Ripeness::Clear,
         score: jittered - equal.min(in_step),
+        schedule: None,
     })
 }
 
@@ -275,10 +291,17 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     }
     let next = others.find(|other| !spreads(other.family)).map_or(f64::INFINITY, |it| it.score);
     let margin = next - winner.score;
-    // Waves that this sampling could tell, and that do nearly as well, are not ruled out.
-    let in_step = fit.families.iter().find(|other| stands_in_step(other.family));
-    let lead = in_step.map_or(f64::INFINITY, |other| other.score - winner.score);
-    if waves_seen(scene, fit) && lead < GAIN_CLEAR {
+    // Waves that do nearly as well are not ruled out, unless requests speak against them: where this
+    // sampling could tell them by their score, and where it could not by what they leave as well.
+    let in_step = || fit.families.iter().filter(|other| stands_in_step(other.family));
+    let lead = in_step().next().map_or(f64::INFINITY, |other| other.score - winner.score);
+    let left = in_step().map(|other| other.deviance).fold(f64::INFINITY, f64::min);
+    let ruled_out = if waves_seen(scene, fit) {
+        lead >= GAIN_CLEAR
+    } else {
+        lead >= GAIN_SMALL && left >= winner.deviance - GAIN_SMALL
+    };
+    if requests_agree(fit) && !ruled_out {
         return None;
     }
     let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
@@ -286,6 +309,7 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
         class: Class::JitteredBackoff,
         ripeness,
         score: margin,
+        schedule: None,
     })
 }
 
@@ -302,6 +326,18 @@ fn waves_fit(fit: &FitReport) -> bool {
     fit.gain >= GAIN_CLEAR.max(GAIN_PER_WAVE * count(resolved))
         && resolved >= WAVES_MIN
         && (fit.goodness <= GOODNESS_WAVES || fit.gain >= GAIN_OVER_DEVIANCE * left)
+}
+
+/// Clients that fail all the time and each come back on the same schedule: no waves, since they have
+/// no common start, but every failure is echoed.
+fn comb_reading(scene: &Scene<'_>) -> Option<Reading> {
+    let comb = scene.rhythm?.certain_comb()?;
+    Some(Reading {
+        class: Class::BackoffWithoutJitter,
+        ripeness: Ripeness::Clear,
+        score: (-2.0 * comb.p_value.max(1e-12).ln()).min(GAIN_CERTAIN),
+        schedule: Some(rhythm::schedule_of(comb)),
+    })
 }
 
 /// Load held up with no schedule in it, where a schedule would have been seen.
@@ -326,12 +362,15 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
     }
     Some(Reading {
         class: Class::RetryStormWithoutBackoff,
-        ripeness: if load.active_seconds > 2.0 * FLOOD_SECONDS_MIN {
+        ripeness: if load.active_seconds > 2.0 * FLOOD_SECONDS_MIN
+            || load.excess_sds() >= STORM_SDS_CERTAIN
+        {
             Ripeness::Certain
         } else {
             Ripeness::Clear
         },
         score: GAIN_CERTAIN * held,
+        schedule: None,
     })
 }
 
@@ -353,11 +392,15 @@ fn held_share(scene: &Scene<'_>) -> f64 {
 /// Retries are there, and their kind is open.
 fn open_reading(scene: &Scene<'_>) -> Reading {
     let over = scene.quiet_seconds() > 2.0 * scene.resolution.scrape_seconds;
-    Reading {
-        class: Class::Inconclusive,
-        ripeness: if open_kind_pages(scene) || over { Ripeness::Clear } else { Ripeness::Early },
-        score: 0.0,
-    }
+    let pages = open_kind_pages(scene);
+    let ripeness = if pages && scene.load.excess_sds() >= STORM_SDS_CERTAIN {
+        Ripeness::Certain
+    } else if pages || over {
+        Ripeness::Clear
+    } else {
+        Ripeness::Early
+    };
+    Reading { class: Class::Inconclusive, ripeness, score: 0.0, schedule: None }
 }
 
 /// Whether a storm of open kind is worth waking somebody: certain, lasting, and held up. A decay
@@ -439,8 +482,9 @@ fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
     let load = scene.load;
     let train = matches!(reading.class, Class::BackoffWithoutJitter | Class::PartialJitter)
         .then_some(scene.fit)
-        .flatten();
-    let schedule = train.map(schedule_of);
+        .flatten()
+        .filter(|_| reading.schedule.is_none());
+    let schedule = reading.schedule.clone().or_else(|| train.map(schedule_of));
     let waves: Vec<Wave> = train.map_or_else(Vec::new, |fit| {
         fit.lockstep
             .waves

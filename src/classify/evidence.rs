@@ -121,6 +121,7 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
             seconds(scene.resolution.gap_seconds)
         ),
     });
+    all.extend(scene.rhythm.map(|rhythm| rhythm.evidence(reading.class)).into_iter().flatten());
     all
 }
 

@@ -266,6 +266,10 @@ impl Watcher {
                 }
             }
         }
+        // What a poll that failed or was cut short did not hold is not gone.
+        if trust.iter().all(|trust| *trust == Trust::Whole) {
+            self.pipeline.end_round(now);
+        }
         self.pipeline.pass(now, trust)
     }
 

@@ -64,6 +64,7 @@ mod alternatives;
 mod density;
 mod heights;
 mod polish;
+mod reseat;
 mod search;
 mod train;
 mod uncertainty;
@@ -284,6 +285,15 @@ pub struct FitReport {
     pub evaluations: usize,
     /// Tells these intervals from others.
     pub fingerprint: u64,
+    /// The trains found, where the next fit of the same incident starts as well.
+    seeds: Vec<Seed>,
+}
+
+/// A train that was found before, with the instant its times count from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seed {
+    train: Train,
+    origin: Timestamp,
 }
 
 impl FitReport {
@@ -309,8 +319,9 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
     refit(input, None)
 }
 
-/// As [`fit`], but gives `last` back where it was of the very same intervals: the silence after a
-/// storm and what goes past the limit on intervals change nothing.
+/// As [`fit`], but starts from the trains of `last` as well, so that what was found once is not lost;
+/// and gives `last` back where it was of the very same intervals: the silence after a storm and what
+/// goes past the limit on intervals change nothing.
 ///
 /// # Errors
 ///
@@ -318,21 +329,26 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
 pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport, NotEnough> {
     let (channel, window) = choose_channel(input)?;
     let fingerprint = window.fingerprint();
-    if let Some(last) = last
-        && (last.channel, last.fingerprint) == (channel, fingerprint)
-    {
-        return Ok(last);
+    let mut seeds = Vec::new();
+    if let Some(last) = last {
+        if (last.channel, last.fingerprint) == (channel, fingerprint) {
+            return Ok(last);
+        }
+        seeds.extend(last.seeds.iter().map(|seed| Train {
+            onset: seed.train.onset + seed.origin.seconds_since(input.onset[0]),
+            ..seed.train
+        }));
     }
     let mut search = Search::new(&window, input.lists);
     let mut families = Vec::new();
 
-    let trains = search.best_trains();
+    let trains = search.best_trains(&seeds);
     let Some(&best) = trains.first() else {
         return Err(NotEnough { have: window.len(), need: INTERVALS_MIN });
     };
     let smooth = search.best_smooth(25);
     let lockstep = finished(&mut search, best.train, Family::Lockstep);
-    let mixed = mixed_train(&mut search, &trains, &smooth);
+    let mixed = mixed_train(&mut search, &trains, &seeds, &smooth);
     search.extra = mixed.1;
     let mixed_fit = finished(&mut search, mixed.0.train, Family::LockstepOverDecay);
 
@@ -395,6 +411,9 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         agreement,
         evaluations: search.evaluations,
         fingerprint,
+        seeds: [best.train, mixed.0.train]
+            .map(|train| Seed { train, origin: input.onset[0] })
+            .to_vec(),
         families,
     })
 }
@@ -447,6 +466,7 @@ fn finished(search: &mut Search<'_>, train: Train, family: Family) -> FamilyFit 
 fn mixed_train(
     search: &mut Search<'_>,
     trains: &[Scored],
+    seeds: &[Train],
     smooth: &AlternativeFit,
 ) -> (Scored, Option<heights::Columns>) {
     let (onset, unit) = smooth.train.map_or((0.0, 1.0), |train| (train.onset, train.base));
@@ -454,8 +474,8 @@ fn mixed_train(
     alternatives::smooth_columns(search.window, onset, unit, &mut decay);
     search.extra = Some(decay);
     let mut best: Option<Scored> = None;
-    for scored in trains.iter().take(3) {
-        let refined = search.refine(scored.train, 3, 14);
+    for train in trains.iter().take(3).map(|scored| scored.train).chain(seeds.iter().copied()) {
+        let refined = search.refine(train, 3, 14);
         if best.is_none_or(|best| refined.cost < best.cost) {
             best = Some(refined);
         }

@@ -7,8 +7,10 @@ use sha2::{Digest, Sha256};
 use super::counters::Counters;
 use super::{Change, Config, Trust, Watch};
 use crate::classify::decide::{Scene, decide};
+use crate::classify::rhythm::{Rhythm, Told, told_by_history};
 use crate::classify::{Class, Finding, Observation, ObservationKind, complete};
 use crate::detect::baseline::{Baseline, INTERVALS_MIN};
+use crate::detect::even::Count;
 use crate::detect::flood;
 use crate::detect::onset::{self, Alarm, Screen};
 use crate::detect::resolution::Resolution;
@@ -48,6 +50,12 @@ const FIT_EXCESS_SDS: f64 = 8.0;
 const SUSPICION_SECONDS_MAX: f64 = 900.0;
 /// Quiet scrape cycles after which a suspicion is dropped.
 const SUSPICION_QUIET_CYCLES: f64 = 4.0;
+/// Intervals of trouble from which it is listened to as a series.
+const HEARD_MIN: usize = 60;
+/// Normal traffic it is compared to, seconds.
+const HEARD_BEFORE_SECONDS: f64 = 1800.0;
+/// How often the hours before are asked about a surge, seconds.
+const HISTORY_ASKED_SECONDS: f64 = 600.0;
 /// Most observations kept.
 const OBSERVATIONS_MAX: usize = 20;
 /// Most spans of past trouble that lessons leave out.
@@ -69,6 +77,8 @@ struct Suspicion {
     ruled: Option<Observation>,
     // The last fit, which stands as long as no interval is added to what it was made of.
     fit: Option<FitReport>,
+    // What repeats, and of how many intervals that was heard.
+    rhythm: Option<(usize, Rhythm)>,
 }
 
 /// One dependency.
@@ -77,6 +87,8 @@ pub(super) struct Tracked {
     key: DependencyKey,
     name: String,
     with_errors: bool,
+    // Periods that are the exporter's own, seconds.
+    flush_seconds: Vec<f64>,
     counters: Counters,
     observer: Observer,
     history: VecDeque<Interval>,
@@ -85,6 +97,7 @@ pub(super) struct Tracked {
     baseline: Option<Baseline>,
     resolution: Option<Resolution>,
     learned_at: Timestamp,
+    ask_history_at: Timestamp,
     excluded: VecDeque<[Timestamp; 2]>,
     suspicion: Option<Suspicion>,
     taken_up: Option<Incident>,
@@ -99,6 +112,7 @@ impl Tracked {
             name: key.name(),
             key,
             with_errors: watch.has_errors,
+            flush_seconds: watch.flush_seconds.clone(),
             counters: Counters::new(watch.requests_hold_retries),
             observer: Observer::default(),
             history: VecDeque::new(),
@@ -107,6 +121,7 @@ impl Tracked {
             baseline: None,
             resolution: None,
             learned_at: Timestamp::default(),
+            ask_history_at: Timestamp::default(),
             excluded: VecDeque::new(),
             suspicion: None,
             taken_up: None,
@@ -297,6 +312,7 @@ impl Tracked {
             next_look: now,
             ruled: None,
             fit: None,
+            rhythm: None,
         });
     }
 
@@ -387,6 +403,8 @@ impl Tracked {
             };
             let last = suspicion.fit.take();
             let fit = worth_a_fit.then(|| schedule_fit::refit(&input, last).ok()).flatten();
+            let last = suspicion.rhythm.take();
+            suspicion.rhythm = self.heard(suspicion.alarm, bracket, load.active_until, last);
             let finding = decide(&Scene {
                 dependency: &self.name,
                 with_errors: self.with_errors,
@@ -396,6 +414,7 @@ impl Tracked {
                 load: &load,
                 lead_sds: lead_sds(&intervals, baseline, bracket[0]),
                 fit: fit.as_ref(),
+                rhythm: suspicion.rhythm.as_ref().map(|(_, rhythm)| rhythm),
                 seen_until: seen,
                 fires,
             });
@@ -414,6 +433,32 @@ impl Tracked {
             }
         }
         self.settle(suspicion, context, bracket, seen, now, changes);
+    }
+
+    /// What repeats in the trouble, heard again each time that it holds half as much again.
+    fn heard(
+        &self,
+        alarm: Alarm,
+        bracket: [Timestamp; 2],
+        until: Timestamp,
+        last: Option<(usize, Rhythm)>,
+    ) -> Option<(usize, Rhythm)> {
+        let during: Vec<Interval> = self
+            .since(bracket[1])
+            .into_iter()
+            .filter(|interval| interval.from >= bracket[1] && interval.to <= until)
+            .collect();
+        let needed = last.as_ref().map_or(HEARD_MIN, |(heard, _)| heard + heard / 2);
+        if during.len() < needed {
+            return last;
+        }
+        let count = match alarm {
+            Alarm::Errors => Count::Errors,
+            Alarm::Requests => Count::Requests,
+        };
+        let before = self.calm(bracket[0].plus_seconds(-HEARD_BEFORE_SECONDS), bracket[0]);
+        let told = Told { during: &during, before: &before, bracket, flush: &self.flush_seconds };
+        Some((during.len(), Rhythm::hear(&told, count)))
     }
 
     /// Ends the suspicion when it is over, or keeps it.
@@ -450,7 +495,7 @@ impl Tracked {
                 return;
             }
             if let Some(observation) = suspicion.ruled.take() {
-                self.observe(observation);
+                self.observe(observation, now);
             }
             if too_long {
                 // The new level is the normal one from here on.
@@ -465,11 +510,19 @@ impl Tracked {
         self.screen.reset();
     }
 
-    fn observe(&mut self, observation: Observation) {
+    fn observe(&mut self, observation: Observation, now: Timestamp) {
         // Surges at night and at noon are one kind each; the newest stand for them.
         if observation.kind == ObservationKind::OrganicSurge && observation.to <= observation.from {
             return;
         }
+        // History is asked now and then: what it says of one burst holds for the next.
+        let observation = if now >= self.ask_history_at {
+            self.ask_history_at = now.plus_seconds(HISTORY_ASKED_SECONDS);
+            let history: Vec<Interval> = self.history.iter().copied().collect();
+            told_by_history(&history, &self.flush_seconds, observation)
+        } else {
+            observation
+        };
         self.observations.push_back(observation);
         while self.observations.len() > OBSERVATIONS_MAX {
             self.observations.pop_front();

@@ -33,17 +33,15 @@ pub(super) fn canonical(train: Train) -> Train {
 }
 
 impl Search<'_> {
-    /// The last polish of the winner, with its factor free and with each known factor near it.
+    /// The last polish of the winner: as it is, as each usual schedule with the same waves, and with
+    /// each round number near its waits.
     pub(super) fn settle(&mut self, start: Scored) -> Scored {
         let mut best = self.polish(start, Held::Nothing);
         if best.train.growth != Growth::Exponential {
             return best;
         }
-        for factor in FACTORS {
-            let train = best.train;
-            if train.factor > 1.0 && factor > 1.0 && (factor / train.factor).ln().abs() < 0.2 {
-                best = self.better_of(best, self.with_factor(train, factor));
-            }
+        for seated in self.reseated(&best.train, POLISH_ITERATIONS) {
+            best = self.better_of(best, seated.train);
         }
         // Round numbers, where they fit as well.
         for round in ROUND {
