@@ -66,7 +66,7 @@ impl Parameters {
         }
     }
 
-    /// Takes an instant: RFC 3339, or Unix seconds.
+    /// Takes an instant: RFC 3339, Unix seconds, or a day.
     ///
     /// # Errors
     ///
@@ -77,6 +77,12 @@ impl Parameters {
             && seconds.is_finite()
         {
             return Ok(Some(Timestamp::from_seconds(seconds)));
+        }
+        // A day, as a field for dates gives it, begins at midnight in UTC.
+        if value.len() == "2026-09-21".len()
+            && let Ok(midnight) = format!("{value}T00:00:00Z").parse::<jiff::Timestamp>()
+        {
+            return Ok(Some(Timestamp::from_millis(midnight.as_millisecond())));
         }
         match value.parse::<jiff::Timestamp>() {
             Ok(instant) => Ok(Some(Timestamp::from_millis(instant.as_millisecond()))),

@@ -1,13 +1,16 @@
 //! `squall incidents`: reads a running daemon over HTTP.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 use crate::incident::Incident;
+use crate::wire::around::SeriesJson;
 use crate::wire::{IncidentJson, rfc3339};
 
 use super::{Failure, Format, report};
@@ -203,7 +206,7 @@ impl Client {
         }
         let incidents: Vec<Incident> =
             incidents.into_iter().map(incident_of).collect::<Result<_, _>>()?;
-        report::incidents(&incidents, out)?;
+        report::incidents(&incidents, &BTreeMap::new(), out)?;
         if next.is_some() {
             writeln!(out, "\nThere are more: give --limit, or use `squall incidents export`.")?;
         }
@@ -214,7 +217,10 @@ impl Client {
         let data = self.ask(self.http.get(self.incident(id, ""))).await?;
         match format {
             Format::Json => json(&data, out),
-            Format::Table => report::incident(&incident_of(data)?, out),
+            Format::Table => {
+                let series = super::draws().then(|| SeriesJson::deserialize(&data["series"]).ok());
+                report::incident(&incident_of(data)?, series.flatten(), out)
+            }
         }
     }
 
