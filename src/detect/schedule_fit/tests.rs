@@ -179,8 +179,8 @@ fn the_same_intervals_are_fitted_once() {
     };
     let again = refit(&input(170.0), None).expect("enough intervals");
     let kept = FitReport { evaluations: usize::MAX, ..again };
-    let second = refit(&input(171.0), Some(kept.clone())).expect("enough intervals");
-    assert_eq!(second.evaluations, usize::MAX, "silence past the window is nothing new");
+    let second = refit(&input(170.0), Some(kept.clone())).expect("enough intervals");
+    assert_eq!(second.evaluations, usize::MAX, "the same intervals are not fitted again");
     let earlier = refit(&input(130.0), Some(kept)).expect("enough intervals");
     assert_ne!(earlier.evaluations, usize::MAX, "other intervals are fitted anew");
 }
