@@ -277,7 +277,9 @@ impl Tracked {
 
     /// Opens a suspicion, or turns one about requests into one about errors.
     fn suspect(&mut self, alarm: Alarm, now: Timestamp) {
-        let quiet_until = self.screen.quiet_until(alarm);
+        // What was trouble before has its own incident: this one begins after it.
+        let after = self.excluded.back().map_or_else(Timestamp::default, |span| span[1]);
+        let quiet_until = self.screen.quiet_until(alarm).max(after);
         let newer = match &self.suspicion {
             None => true,
             Some(known) => {
