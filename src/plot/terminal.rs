@@ -125,7 +125,7 @@ mod tests {
             assert!(near.clone().any(|block| BLOCKS[1..].contains(block)), "{lines:#?}");
         }
         let troughs = top.iter().filter(|block| **block == ' ').count();
-        assert!(troughs > 40, "{lines:#?}");
+        assert!(troughs > 30, "{lines:#?}");
     }
 
     #[test]
