@@ -6,7 +6,7 @@
 //! incident is read years later.
 //!
 //! The head of a storm is kept as it was scraped. A long one goes on for hours in which nothing new
-//! is to be seen, so behind the first [`RAW_MAX`] intervals successive ones of one target are
+//! is to be seen, so behind the first three thousand intervals successive ones of one target are
 //! joined; counts are never lost by it, only instants.
 
 use crate::detect::baseline::Baseline;

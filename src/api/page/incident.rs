@@ -242,6 +242,9 @@ fn feedback(incident: &Incident, said: &[Feedback]) -> Markup {
     html! {
         h2 #h-feedback { "Was this right?" }
         div #feedback-said data-live="" {
+            @if incident.state == Standing::Pending {
+                p.notice { "It is pending: what you say can be kept once it fires." }
+            }
             @for it in said {
                 p {
                     @if it.genuine { "Said to be right" } @else { "Said to be wrong" }
