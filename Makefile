@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help build demo test test-servers backtest-month accuracy
+.PHONY: help build demo picture test test-servers backtest-month accuracy
 
 help:              ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
@@ -14,6 +14,13 @@ build:             ## the release binary, target/release/squall
 
 demo:              ## a simulated shop, the daemon beside it, and the story on the terminal
 	$(CARGO) run --release --locked --quiet -- demo
+
+picture:           ## the pictures of a simulated herd without jitter, target/picture/*.svg
+	mkdir -p target/picture
+	$(CARGO) run --release --locked --quiet -- simulate herd-none --out target/picture/herd-none.om
+	$(CARGO) run --release --locked --quiet -- analyze --plot target/picture --by=dependency \
+		--requests='http_client_requests_total' --errors='http_client_requests_total{code=~"5.."}' \
+		target/picture/herd-none.om
 
 test:              ## everything CI runs, in CI's order
 	tests/run.sh

@@ -3,20 +3,31 @@
 //! Figures are ratios within one run: machines differ, and so does their load.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
+use squall::api::{self, Board, EVENTS_KEPT, Parts, Readiness};
+use squall::clock::SystemClock;
 use squall::detect::comb::{CombBank, find_comb};
 use squall::detect::even::{Count, EvenResiduals, autocorrelate};
 use squall::detect::period::{PeriodSearch, find_period};
 use squall::detect::spectrum::Spectrum;
 use squall::detect::warped::warped_peaks;
-use squall::series::{Interval, TargetId, Timestamp};
+use squall::incident::{Dependency, DependencyKey, Incident, IncidentId, State, Visibility};
+use squall::plot::{Look, Picture, draw};
+use squall::series::{Interval, Labels, TargetId, Timestamp};
 use squall::sim;
 use squall::sim::policy::{Jitter, RetryPolicy};
 use squall::sim::scenario::{DependencyPlan, Fault, Population, Scenario};
+use squall::store::{Batch, Reason, Saved, SqlStore, Store};
+use squall::wire::around::{IncrementsJson, ModelJson, SeriesJson};
+use squall::wire::{IncidentJson, Instant3339, Number};
 
 /// Seeded counts of one target at one second.
 fn intervals(seconds: u32) -> Vec<Interval> {
@@ -105,5 +116,137 @@ fn simulation(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, autocorrelation, periods, comb, simulation);
+/// An incident that everything is known of.
+fn example() -> IncidentJson {
+    let text = include_str!("../tests/golden/record/incident.json");
+    serde_json::from_str(text).expect("the example")
+}
+
+/// What is kept of a long storm: twenty targets scraped every fifteen seconds, six thousand counts.
+fn kept(incident: &IncidentJson) -> SeriesJson {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut rows = IncrementsJson {
+        since: Instant3339(incident.started_at.0.plus_seconds(-120.0)),
+        target: Vec::new(),
+        from_seconds: Vec::new(),
+        to_seconds: Vec::new(),
+        requests: Vec::new(),
+        errors: Vec::new(),
+    };
+    for scrape in 0..300_u32 {
+        for target in 0..20_u32 {
+            let from = f64::from(target).mul_add(0.75, f64::from(scrape) * 15.0);
+            rows.target.push(target);
+            rows.from_seconds.push(from);
+            rows.to_seconds.push(from + 15.0);
+            rows.requests.push(f64::from(random.random_range(30..90_u32)));
+            rows.errors.push(f64::from(random.random_range(0..30_u32)));
+        }
+    }
+    let model = ModelJson {
+        baseline_rate: Number(50.0),
+        dispersion: Number(1.2),
+        error_ratio: Number(0.0),
+        shares: vec![Number(0.05); 20],
+        scrape_interval_seconds: Number(15.0),
+        effective_step_seconds: Number(0.75),
+        resolvable_gap_seconds: Number(1.5),
+    };
+    SeriesJson { increments: Some(rows), model: Some(model), ..SeriesJson::default() }
+}
+
+/// A picture is promised in under 20 ms; the reference is the JSON of the same counts.
+fn picture(criterion: &mut Criterion) {
+    let incident = example();
+    let series = kept(&incident);
+    let mut group = criterion.benchmark_group("picture");
+    group.bench_function("incident", |b| {
+        b.iter(|| {
+            draw(Picture::Incident, black_box(&incident), &series, &Look::default())
+                .map_or(0, |it| it.len())
+        });
+    });
+    group.bench_function("json", |b| {
+        b.iter(|| serde_json::to_vec(black_box(&series)).map_or(0, |it| it.len()));
+    });
+}
+
+/// A daemon's web side over 10,000 incidents and 5,000 dependencies, as a value.
+async fn web() -> axum::Router {
+    let store: Arc<dyn Store> = Arc::new(SqlStore::in_memory().await.expect("a store"));
+    let example = Incident::try_from(example()).expect("the example");
+    let mut incidents = (0..10_000_u32).map(|n| {
+        let mut incident = example.clone();
+        incident.id = IncidentId(format!("{n:016x}"));
+        incident.verdict.started_at = example.verdict.started_at.plus_seconds(-60.0 * f64::from(n));
+        incident.state = State::Resolved;
+        incident.ended_at = Some(incident.verdict.started_at.plus_seconds(50.0));
+        Saved { reason: Reason::Replayed, incident }
+    });
+    loop {
+        let batch: Vec<Saved> = incidents.by_ref().take(500).collect();
+        if batch.is_empty() {
+            break;
+        }
+        store.save(&Batch { incidents: batch, ..Batch::default() }).await.expect("saved");
+    }
+    let dependencies = (0..5_000_u32).map(|n| Dependency {
+        key: DependencyKey {
+            source: "main".to_owned(),
+            watch: "http".to_owned(),
+            labels: Labels::new([("dependency", format!("service-{n}"))]),
+        },
+        state: if n % 10 == 0 { Visibility::Blind } else { Visibility::Watched },
+        targets: 20,
+        scrape_interval_seconds: 15.0,
+        effective_step_seconds: 0.75,
+        resolvable_gap_seconds: 1.5,
+        baseline_rate: 50.0,
+        dispersion: 1.2,
+        last_sample_at: Some(example.updated_at),
+        observations: Vec::new(),
+    });
+    let board = Board { dependencies: dependencies.collect(), ..Board::default() };
+    api::router(Parts {
+        store,
+        board: watch::channel(Arc::new(board)).1,
+        changes: broadcast::channel(EVENTS_KEPT).0,
+        ready: watch::channel(Readiness::Ready).1,
+        reload: mpsc::channel(1).0,
+        rules: watch::channel(Arc::default()).1,
+        web: watch::channel(Arc::default()).1,
+        metrics: Arc::new(String::new),
+        clock: Arc::new(SystemClock),
+        stop: CancellationToken::new(),
+    })
+}
+
+/// Asks for a page and gives its length.
+async fn page(router: axum::Router, path: &str) -> usize {
+    let request = axum::extract::Request::get(path).body(axum::body::Body::empty());
+    let answer = router.oneshot(request.expect("a request")).await.expect("an answer");
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    axum::body::to_bytes(answer.into_body(), 1 << 24).await.expect("a body").len()
+}
+
+/// The lists are promised in under 200 ms and 300 kB; the reference is the API's own list.
+fn pages(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let router = runtime.block_on(web());
+    let mut group = criterion.benchmark_group("page");
+    for (name, path) in [
+        ("incidents", "/"),
+        ("incidents as JSON", "/api/v1/incidents?limit=50"),
+        ("dependencies", "/dependencies"),
+        ("dependencies as JSON", "/api/v1/dependencies"),
+    ] {
+        let bytes = runtime.block_on(page(router.clone(), path));
+        assert!(bytes < 300_000, "{path}: {bytes} bytes");
+        group.bench_function(name, |b| {
+            b.iter(|| runtime.block_on(page(router.clone(), black_box(path))));
+        });
+    }
+}
+
+criterion_group!(benches, autocorrelation, periods, comb, simulation, picture, pages);
 criterion_main!(benches);

@@ -24,8 +24,9 @@ use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 
 use crate::clock::Clock;
-use crate::incident::{Dependency, Incident};
+use crate::incident::{Dependency, Incident, IncidentId};
 use crate::store::Store;
+use crate::wire::around::SeriesJson;
 
 mod admin;
 mod answer;
@@ -35,7 +36,9 @@ mod events;
 mod history;
 mod incidents;
 mod openapi;
+mod page;
 mod parameters;
+mod pictures;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -57,6 +60,8 @@ pub const EVENTS_KEPT: usize = 256;
 pub struct Board {
     /// Open and recent incidents.
     pub incidents: Vec<Incident>,
+    /// What is kept around those that are open, so that they can be drawn before they are written.
+    pub around: BTreeMap<IncidentId, Arc<SeriesJson>>,
     /// Everything watched.
     pub dependencies: Vec<Dependency>,
     /// How each source answered last.
@@ -217,7 +222,7 @@ pub enum TlsVersion {
 /// Every path and what answers there; `openapi` describes exactly these.
 fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
-        ("/", get(admin::index)),
+        ("/", get(page::index)),
         ("/-/healthy", get(admin::healthy)),
         ("/-/ready", get(admin::ready)),
         ("/-/reload", post(admin::reload).put(admin::reload)),
@@ -225,6 +230,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/api/v1/incidents", get(incidents::list)),
         ("/api/v1/incidents/{id}", get(incidents::one)),
         ("/api/v1/incidents/{id}/feedback", post(incidents::feedback)),
+        ("/api/v1/incidents/{id}/plot.svg", get(pictures::plot)),
         ("/api/v1/alerts", get(incidents::alerts)),
         ("/api/v1/offenders", get(history::offenders)),
         ("/api/v1/precision", get(history::precision)),
@@ -243,7 +249,7 @@ const EVENTS_PATH: &str = "/api/v1/events";
 pub fn router(parts: Parts) -> Router {
     let shared = Shared { parts: Arc::new(parts), passwords: Arc::default() };
     let mut timed = Router::new();
-    for (path, answers) in routes() {
+    for (path, answers) in routes().into_iter().chain(page::routes()) {
         timed = timed.route(path, answers);
     }
     let timed = timed.layer(middleware::from_fn(in_time));

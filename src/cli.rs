@@ -7,7 +7,7 @@
 //! any command can stand in a pipe.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -201,6 +201,11 @@ pub(crate) fn instant(text: &str, now: Timestamp) -> Option<Timestamp> {
         Some(back) => parse_duration(back).map(|back| now.minus(back)),
         None => parse_rfc3339(text),
     }
+}
+
+/// Whether pictures in Unicode blocks make sense: standard output is a terminal.
+pub(crate) fn draws() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// The runtime that commands with network or files to wait for run on.

@@ -20,6 +20,7 @@ pub mod detect;
 pub mod incident;
 pub mod notify;
 pub mod pipeline;
+pub mod plot;
 pub mod rules;
 pub mod series;
 pub mod sim;

@@ -13,6 +13,7 @@
 //! A pass touches each new interval once: two cumulative sums. The fits run only for dependencies
 //! in which the screen found something, and less often the longer the trouble lasts.
 
+pub mod around;
 mod counters;
 pub mod replay;
 mod tracked;
@@ -28,6 +29,7 @@ use crate::series::observer::MEMORY;
 use crate::series::table::{LabelBuffer, SeriesEntry, SeriesTable};
 use crate::series::{Labels, Role, Sample, Timestamp};
 
+use around::Around;
 use tracked::Tracked;
 
 /// One watch in its running form: which labels make a dependency, and which name the caller.
@@ -229,6 +231,13 @@ impl Pipeline {
     /// Open incidents and the last resolved ones, in the order of watches and dependencies.
     pub fn incidents(&self) -> impl Iterator<Item = &Incident> {
         self.tracked.iter().flatten().flat_map(Tracked::incidents)
+    }
+
+    /// What is kept around an incident, cut out of the history that is still there.
+    #[must_use]
+    pub fn around(&self, incident: &Incident) -> Option<Around> {
+        let found = self.tracked.iter().flatten();
+        found.into_iter().find(|it| same(it.key(), &incident.dependency))?.around(incident)
     }
 
     /// What is watched, and how well it can be seen.

@@ -1,5 +1,6 @@
 //! Tracing set-up, squall's own metrics, and the one printer of an error with its causes.
 
+mod live;
 pub mod metrics;
 
 use std::fmt;

@@ -452,6 +452,7 @@ impl From<&Dependency> for DependencyJson {
     }
 }
 
+pub mod around;
 mod read;
 #[cfg(test)]
 mod tests;

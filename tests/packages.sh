@@ -3,7 +3,10 @@
 # packages start: the tests use the programs, never the services.
 set -euo pipefail
 
-declare -A program_of=([prometheus]=prometheus [prometheus-alertmanager]=prometheus-alertmanager)
+declare -A program_of=(
+    [prometheus]=prometheus [prometheus-alertmanager]=prometheus-alertmanager
+    [chromium]=chromium [chromium-driver]=chromedriver
+)
 
 missing=()
 for tool in openssl curl; do

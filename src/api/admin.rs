@@ -1,28 +1,13 @@
-//! The management paths, as Prometheus has them, and the plain index.
+//! The management paths, as Prometheus has them.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
 use crate::telemetry::metrics::CONTENT_TYPE;
 
-use super::{Readiness, Shared, plain, routes};
-
-/// `GET /`: a plain index.
-pub(super) async fn index() -> Html<String> {
-    let items: Vec<String> = routes()
-        .iter()
-        .filter(|(path, _)| !path.contains('{') && *path != "/" && *path != "/-/reload")
-        .map(|(path, _)| format!("<li><a href=\"{path}\">{path}</a></li>\n"))
-        .collect();
-    Html(format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>squall</title>\n\
-         <h1>squall {}</h1>\n<ul>\n{}</ul>\n</html>\n",
-        env!("CARGO_PKG_VERSION"),
-        items.concat()
-    ))
-}
+use super::{Readiness, Shared, plain};
 
 /// `GET /-/healthy`: 200 as long as anything is answered at all.
 pub(super) async fn healthy() -> Response {

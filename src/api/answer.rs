@@ -33,7 +33,7 @@ impl ErrorType {
         }
     }
 
-    const fn status(self) -> StatusCode {
+    pub(super) const fn status(self) -> StatusCode {
         match self {
             Self::BadData => StatusCode::BAD_REQUEST,
             Self::NotFound => StatusCode::NOT_FOUND,

@@ -5,12 +5,12 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::incident::{Dependency, Visibility};
+use crate::incident::{Dependency, DependencyKey, Visibility};
 use crate::wire::DependencyJson;
 
-use super::Shared;
 use super::answer::{ApiError, success, success_with_warnings};
 use super::parameters::Parameters;
+use super::{Board, Shared};
 
 /// Dependencies in one answer when the caller does not say.
 const LIMIT_DEFAULT: usize = 100;
@@ -31,19 +31,23 @@ impl From<&Dependency> for Listed {
     }
 }
 
-/// The id of a dependency in addresses: the 64-bit FNV-1a hash of its source, watch and labels,
-/// so that the same one has the same address on every replica and after every restart.
+/// The id of a dependency in addresses.
 pub(crate) fn dependency_id(dependency: &Dependency) -> String {
+    key_id(&dependency.key)
+}
+
+/// The id of what is watched in addresses: the 64-bit FNV-1a hash of its source, watch and labels,
+/// so that the same one has the same address on every replica and after every restart.
+pub(crate) fn key_id(key: &DependencyKey) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
-    let key = &dependency.key;
     let text = format!("{}\0{}\0{}", key.source, key.watch, key.labels);
     let hash = text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
     format!("{hash:016x}")
 }
 
 /// The state of visibility with this fixed name.
-fn visibility(name: &str) -> Option<Visibility> {
+pub(super) fn visibility(name: &str) -> Option<Visibility> {
     [Visibility::Learning, Visibility::Watched, Visibility::Blind, Visibility::Stale]
         .into_iter()
         .find(|state| state.as_str() == name)
@@ -54,7 +58,30 @@ pub(super) async fn list(
     State(shared): State<Shared>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let mut parameters = Parameters::parse(query.as_deref())?;
+    let parameters = Parameters::parse(query.as_deref())?;
+    let board = shared.board.borrow().clone();
+    let chosen = choose(&board, parameters)?;
+    let page: Vec<Listed> = chosen.page.iter().map(|it| Listed::from(*it)).collect();
+    let faults: Vec<String> = board
+        .sources
+        .iter()
+        .filter_map(|it| Some(format!("source `{}`: {}", it.name, it.fault.as_ref()?)))
+        .collect();
+    let data = json!({"dependencies": page, "next_cursor": chosen.next_cursor});
+    Ok(success_with_warnings(data, &faults))
+}
+
+/// One page of what is watched.
+#[derive(Debug)]
+pub(super) struct Chosen<'a> {
+    pub(super) page: Vec<&'a Dependency>,
+    pub(super) next_cursor: Option<String>,
+    /// How many pass the filters, on all pages.
+    pub(super) matching: usize,
+}
+
+/// The dependencies that the parameters ask for.
+pub(super) fn choose(board: &Board, mut parameters: Parameters) -> Result<Chosen<'_>, ApiError> {
     let state = parameters.one_of("state", visibility, "learning, watched, blind, stale")?;
     let watch = parameters.text("watch");
     let source = parameters.text("source");
@@ -62,7 +89,6 @@ pub(super) async fn list(
     let limit = parameters.count("limit", LIMIT_DEFAULT, LIMIT_MAX)?;
     let cursor = parameters.text("cursor");
     parameters.finish()?;
-    let board = shared.board.borrow().clone();
     let mut chosen: Vec<&Dependency> = board
         .dependencies
         .iter()
@@ -74,6 +100,7 @@ pub(super) async fn list(
         })
         .collect();
     chosen.sort_by(|a, b| a.key.cmp(&b.key));
+    let matching = chosen.len();
     let start = match &cursor {
         None => 0,
         // The cursor is the id of the last one on the page before.
@@ -84,17 +111,10 @@ pub(super) async fn list(
             }
         },
     };
-    let page: Vec<Listed> =
-        chosen[start..].iter().take(limit).map(|it| Listed::from(*it)).collect();
-    let more = chosen.len() > start + page.len();
-    let next_cursor = page.last().filter(|_| more).map(|last| last.id.clone());
-    let faults: Vec<String> = board
-        .sources
-        .iter()
-        .filter_map(|it| Some(format!("source `{}`: {}", it.name, it.fault.as_ref()?)))
-        .collect();
-    let data = json!({"dependencies": page, "next_cursor": next_cursor});
-    Ok(success_with_warnings(data, &faults))
+    let page: Vec<&Dependency> = chosen[start..].iter().take(limit).copied().collect();
+    let more = matching > start + page.len();
+    let next_cursor = page.last().filter(|_| more).map(|last| dependency_id(last));
+    Ok(Chosen { page, next_cursor, matching })
 }
 
 /// `GET /api/v1/dependencies/{id}`

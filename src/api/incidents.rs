@@ -1,6 +1,7 @@
 //! Incidents: the list, one with its series, what is firing, and what people say of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::classify::{Class, Severity};
 use crate::incident::{Feedback, Incident, IncidentId, State as Standing};
 use crate::store::{Cursor, IncidentQuery, LIMIT_DEFAULT, LIMIT_MAX, StoreError};
+use crate::wire::around::SeriesJson;
 use crate::wire::{IncidentJson, rfc3339};
 
 use super::Shared;
@@ -34,31 +36,49 @@ pub(super) async fn list(
     State(shared): State<Shared>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let query = query_of(query.as_deref())?;
+    let listed = listed(&shared, &query_of(Parameters::parse(query.as_deref())?)?).await?;
+    let incidents: Vec<IncidentJson> = listed.incidents.iter().map(IncidentJson::from).collect();
+    let data = json!({"incidents": incidents, "next_cursor": listed.next_cursor});
+    Ok(answer::success_with_warnings(data, &listed.warnings))
+}
+
+/// One page of incidents.
+#[derive(Debug)]
+pub(super) struct ListedIncidents {
+    pub(super) incidents: Vec<Incident>,
+    pub(super) next_cursor: Option<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The incidents that a question asks for.
+pub(super) async fn listed(
+    shared: &Shared,
+    query: &IncidentQuery,
+) -> Result<ListedIncidents, ApiError> {
     let board = shared.board.borrow().clone();
     let live = |only_pending: bool| {
-        let mut live: Vec<IncidentJson> = board
+        let mut live: Vec<Incident> = board
             .incidents
             .iter()
             .filter(|it| !only_pending || it.state == Standing::Pending)
-            .filter(|it| query.after.is_none() && fits(&query, it))
-            .map(IncidentJson::from)
+            .filter(|it| query.after.is_none() && fits(query, it))
+            .cloned()
             .collect();
-        live.sort_by(|a, b| (b.started_at, &b.id).cmp(&(a.started_at, &a.id)));
+        live.sort_by(|a, b| (b.verdict.started_at, &b.id).cmp(&(a.verdict.started_at, &a.id)));
         live.truncate(query.limit());
         live
     };
-    match shared.store.incidents(&query).await {
+    match shared.store.incidents(query).await {
         Ok(page) => {
             let mut incidents = live(true);
-            incidents.extend(page.incidents.iter().map(IncidentJson::from));
+            incidents.extend(page.incidents);
             let next_cursor = page.next.map(|cursor| cursor.to_string());
-            Ok(success(json!({"incidents": incidents, "next_cursor": next_cursor})))
+            Ok(ListedIncidents { incidents, next_cursor, warnings: Vec::new() })
         }
         Err(error) if query.after.is_none() => {
             let refusal = refused("reading the incidents", &error);
-            let data = json!({"incidents": live(false), "next_cursor": null});
-            Ok(answer::success_with_warnings(data, &[refusal.message]))
+            let warnings = vec![refusal.message];
+            Ok(ListedIncidents { incidents: live(false), next_cursor: None, warnings })
         }
         Err(error) => Err(refused("reading the incidents", &error)),
     }
@@ -83,8 +103,7 @@ fn fits(query: &IncidentQuery, incident: &Incident) -> bool {
 }
 
 /// The question that the parameters ask.
-fn query_of(query: Option<&str>) -> Result<IncidentQuery, ApiError> {
-    let mut parameters = Parameters::parse(query)?;
+pub(super) fn query_of(mut parameters: Parameters) -> Result<IncidentQuery, ApiError> {
     let states = "pending, firing, resolved";
     let cursor = parameters.text("cursor");
     let limit = parameters.count("limit", LIMIT_DEFAULT, LIMIT_MAX)?;
@@ -112,7 +131,7 @@ fn query_of(query: Option<&str>) -> Result<IncidentQuery, ApiError> {
 struct Detailed {
     #[serde(flatten)]
     incident: IncidentJson,
-    series: BTreeMap<String, Value>,
+    series: SeriesJson,
 }
 
 /// `GET /api/v1/incidents/{id}`
@@ -120,23 +139,44 @@ pub(super) async fn one(
     State(shared): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let id = id_of(id)?;
-    let reading = "reading the incident";
-    let found = shared.store.incident(&id).await.map_err(|error| refused(reading, &error))?;
-    // What is live may not be written yet, or cannot be while the store fails.
-    let live = || shared.board.borrow().incidents.iter().find(|it| it.id == id).cloned();
-    let Some(incident) = found.or_else(live) else { return Err(no_incident()) };
+    let (incident, series) = found(&shared, id).await?;
     let mut wire = IncidentJson::from(&incident);
     wire.seen_before = shared.store.seen_before(&incident).await.ok();
-    let around = shared.store.series(&id).await.map_err(|error| refused(reading, &error))?;
-    // A kind may be cut more than once; the list is oldest first and the newest counts.
-    let mut series = BTreeMap::new();
-    for cut in around {
-        if let Ok(value) = serde_json::from_slice::<Value>(&cut.body) {
-            series.insert(cut.kind, value);
-        }
+    Ok(success(Detailed { incident: wire, series: (*series).clone() }))
+}
+
+/// The incident of an id and what is kept around it.
+///
+/// What is live may not be written yet, or cannot be while the store fails; and the series of an
+/// open incident are fresher there.
+pub(super) async fn found(
+    shared: &Shared,
+    id: String,
+) -> Result<(Incident, Arc<SeriesJson>), ApiError> {
+    let id = id_of(id)?;
+    let reading = "reading the incident";
+    let board = shared.board.borrow().clone();
+    let live = board.incidents.iter().find(|it| it.id == id);
+    let incident = match (shared.store.incident(&id).await, live) {
+        (Ok(Some(stored)), _) => stored,
+        (_, Some(live)) => live.clone(),
+        (Ok(None), None) => return Err(no_incident()),
+        (Err(error), None) => return Err(refused(reading, &error)),
+    };
+    if let Some(series) = board.around.get(&id) {
+        return Ok((incident, Arc::clone(series)));
     }
-    Ok(success(Detailed { incident: wire, series }))
+    let kept = match shared.store.series(&id).await {
+        Ok(kept) => kept,
+        Err(_) if live.is_some() => Vec::new(),
+        Err(error) => return Err(refused(reading, &error)),
+    };
+    let values: Vec<(String, Value)> = kept
+        .into_iter()
+        .filter_map(|part| Some((part.kind, serde_json::from_slice(&part.body).ok()?)))
+        .collect();
+    let series = SeriesJson::of_kinds(values.iter().map(|(kind, body)| (kind.as_str(), body)));
+    Ok((incident, Arc::new(series)))
 }
 
 /// What a person says of an incident.
@@ -203,7 +243,7 @@ pub(super) async fn alerts(State(shared): State<Shared>) -> Response {
 }
 
 /// Whether an incident is an alert now.
-fn fires(incident: &Incident) -> bool {
+pub(super) fn fires(incident: &Incident) -> bool {
     incident.state == Standing::Firing && incident.verdict.class.pages(incident.verdict.severity)
 }
 

@@ -74,6 +74,31 @@ const OPERATIONS: &[Operation] = &[
         data: Some(r#"{"type": "null"}"#),
     },
     Operation {
+        path: "/api/v1/incidents/{id}/plot.svg",
+        method: "get",
+        summary: "A picture of an incident.",
+        parameters: &[
+            (
+                "picture",
+                r#"{"type": "string", "enum": ["incident", "warped", "cohorts", "counterfactual",
+                    "correlogram", "spectrum"], "default": "incident"}"#,
+                "what is drawn; 404 where the incident has not what it shows",
+            ),
+            (
+                "width",
+                r#"{"type": "integer", "minimum": 320, "maximum": 2000, "default": 880}"#,
+                "in pixels",
+            ),
+            (
+                "theme",
+                r#"{"type": "string", "enum": ["auto", "light", "dark"], "default": "auto"}"#,
+                "the colours; auto are those that the viewer prefers",
+            ),
+            ("v", TEXT, "ignored: another value makes a browser ask again"),
+        ],
+        data: None,
+    },
+    Operation {
         path: "/api/v1/alerts",
         method: "get",
         summary: "What is firing, in the shape of Prometheus' own alerts.",
@@ -330,6 +355,7 @@ fn content_type(path: &str) -> &'static str {
     match path {
         "/" => "text/html",
         "/api/v1/events" => "text/event-stream",
+        "/api/v1/incidents/{id}/plot.svg" => "image/svg+xml",
         "/api/v1/openapi.json" => "application/json",
         _ => "text/plain",
     }

@@ -69,7 +69,7 @@ impl Parameters {
         }
     }
 
-    /// Takes an instant: RFC 3339, or Unix seconds.
+    /// Takes an instant: RFC 3339, Unix seconds, or a day.
     ///
     /// # Errors
     ///
@@ -80,6 +80,12 @@ impl Parameters {
             && seconds.is_finite()
         {
             return Ok(Some(Timestamp::from_seconds(seconds)));
+        }
+        // A day, as a field for dates gives it, begins at midnight in UTC.
+        if value.len() == "2026-09-21".len()
+            && let Ok(midnight) = format!("{value}T00:00:00Z").parse::<jiff::Timestamp>()
+        {
+            return Ok(Some(Timestamp::from_millis(midnight.as_millisecond())));
         }
         match value.parse::<jiff::Timestamp>() {
             Ok(instant) => Ok(Some(Timestamp::from_millis(instant.as_millisecond()))),

@@ -23,10 +23,10 @@ impl Clock for Still {
 }
 
 /// What a test holds on to.
-struct Fixture {
+pub(super) struct Fixture {
     router: Router,
-    store: Arc<dyn Store>,
-    board: watch::Sender<Arc<Board>>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) board: watch::Sender<Arc<Board>>,
     ready: watch::Sender<Readiness>,
     web: watch::Sender<Arc<WebConfig>>,
     changes: broadcast::Sender<Arc<ChangeEvent>>,
@@ -34,7 +34,7 @@ struct Fixture {
     stop: CancellationToken,
 }
 
-async fn fixture() -> Fixture {
+pub(super) async fn fixture() -> Fixture {
     let store: Arc<dyn Store> = Arc::new(SqlStore::in_memory().await.unwrap());
     let (board, board_reader) = watch::channel(Arc::default());
     let (ready, ready_reader) = watch::channel(Readiness::Ready);
@@ -62,17 +62,17 @@ async fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    async fn send(&self, request: Request<Body>) -> Response<Body> {
+    pub(super) async fn send(&self, request: Request<Body>) -> Response<Body> {
         self.router.clone().oneshot(request).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> (u16, Value) {
+    pub(super) async fn get(&self, path: &str) -> (u16, Value) {
         let response = self.send(Request::get(path).body(Body::empty()).unwrap()).await;
         let status = response.status().as_u16();
         (status, body_of(response).await)
     }
 
-    async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let request = Request::post(path)
             .header("content-type", "application/json")
             .body(Body::from(body.to_string()))
@@ -82,7 +82,7 @@ impl Fixture {
         (status, body_of(response).await)
     }
 
-    async fn keep(&self, incident: &Incident) {
+    pub(super) async fn keep(&self, incident: &Incident) {
         let saved = Saved { reason: Reason::Fired, incident: incident.clone() };
         let batch = Batch { incidents: vec![saved], ..Batch::default() };
         self.store.save(&batch).await.unwrap();
@@ -95,7 +95,7 @@ async fn body_of(response: Response<Body>) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn incident(id: &str) -> Incident {
+pub(super) fn incident(id: &str) -> Incident {
     let text = include_str!("../../tests/golden/record/incident.json");
     let wire: IncidentJson = serde_json::from_str(text).unwrap();
     let mut incident = Incident::try_from(wire).unwrap();
@@ -103,7 +103,7 @@ fn incident(id: &str) -> Incident {
     incident
 }
 
-fn dependency(name: &str) -> Dependency {
+pub(super) fn dependency(name: &str) -> Dependency {
     Dependency {
         key: DependencyKey {
             source: "main".to_owned(),

@@ -4,6 +4,7 @@
 //! each, since a file may hold its series one after the other while the pipeline wants time to
 //! move on for all of them at once.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,14 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{self, WatchConfig};
+use crate::incident::IncidentId;
 use crate::pipeline::replay::{Feed, Replay, median_spacing};
 use crate::pipeline::{Pipeline, WatchId};
+use crate::plot::{self, Look, Picture};
 use crate::rules::Rules;
 use crate::rules::preset::Preset;
 use crate::series::selector::{Selector, parse_duration};
 use crate::series::table::LabelBuffer;
 use crate::series::{Labels, Role, Sample};
 use crate::source::openmetrics::{self, Sink};
+use crate::wire::IncidentJson;
+use crate::wire::around::SeriesJson;
 
 use super::report::Found;
 use super::{Failure, Format, progress, report};
@@ -53,6 +58,9 @@ pub struct Args {
     /// seen].
     #[arg(long = "poll-interval", value_name = "DURATION")]
     pub poll_interval: Option<String>,
+    /// Draw every incident found into this directory, as SVG.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
     /// How to write the result.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
@@ -94,13 +102,58 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let feeds = feeds(series, &mut pipeline);
     let samples: usize = feeds.iter().map(|feed| feed.samples.len()).sum();
     let bar = progress::bar(samples as u64, "samples");
+    let draws = args.format == Format::Table && super::draws();
     let mut replay = Replay::new(&mut pipeline, poll);
+    if args.plot.is_some() || draws {
+        replay = replay.keeping_around();
+    }
     replay.take(&feeds, |taken| bar.inc(taken));
+    let kept = replay.take_around();
     let (incidents, last) = replay.conclude();
     bar.finish_and_clear();
     let dependencies = last.map_or_else(Vec::new, |last| pipeline.dependencies(last));
+    let mut series: BTreeMap<IncidentId, SeriesJson> =
+        kept.iter().map(|(id, around)| (id.clone(), SeriesJson::from(around))).collect();
+    if args.plot.is_some() || draws {
+        // The last looks were not seen by the replay; their history is still there.
+        for incident in incidents.values() {
+            let started = incident.verdict.started_at;
+            let late = pipeline
+                .around(incident)
+                .filter(|it| it.increments.first().is_some_and(|first| first.from <= started));
+            series.extend(late.map(|around| (incident.id.clone(), SeriesJson::from(&around))));
+        }
+    }
     let found = Found::new(incidents.into_values().collect(), dependencies);
+    if let Some(directory) = &args.plot {
+        draw_all(directory, &found, &series)?;
+    }
+    let found = if draws { found.with_series(series) } else { found };
     report::write(&found, &warnings, args.format, out)
+}
+
+/// Draws every picture that there is of each incident: `ID-PICTURE.svg`.
+fn draw_all(
+    directory: &Path,
+    found: &Found,
+    series: &BTreeMap<IncidentId, SeriesJson>,
+) -> Result<(), Failure> {
+    let shown = directory.display();
+    std::fs::create_dir_all(directory)
+        .map_err(|cause| Failure::running(format!("cannot make `{shown}`"), cause))?;
+    for incident in found.incidents() {
+        let wire = IncidentJson::from(incident);
+        let none = SeriesJson::default();
+        let series = series.get(&incident.id).unwrap_or(&none);
+        for picture in Picture::ALL {
+            let Ok(svg) = plot::draw(picture, &wire, series, &Look::default()) else { continue };
+            let file = directory.join(format!("{}-{}.svg", incident.id, picture.as_str()));
+            std::fs::write(&file, svg).map_err(|cause| {
+                Failure::running(format!("cannot write `{}`", file.display()), cause)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// The watches that the arguments name, none for the presets found in the files; and the rules.

@@ -1,14 +1,17 @@
 //! `squall incidents`: reads a running daemon over HTTP.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 use crate::incident::Incident;
 use crate::store::{csv_header, csv_row, labels_json};
+use crate::wire::around::SeriesJson;
 use crate::wire::{IncidentJson, rfc3339};
 
 use super::{Failure, Format, report};
@@ -240,7 +243,7 @@ impl Client {
         }
         let incidents: Vec<Incident> =
             incidents.into_iter().map(incident_of).collect::<Result<_, _>>()?;
-        report::incidents(&incidents, out)?;
+        report::incidents(&incidents, &BTreeMap::new(), out)?;
         if next.is_some() {
             writeln!(out, "\nThere are more: give --limit, or use `squall incidents export`.")?;
         }
@@ -252,8 +255,9 @@ impl Client {
         if format == Format::Json {
             return json(&data, out);
         }
+        let series = super::draws().then(|| SeriesJson::deserialize(&data["series"]).ok());
         let seen_before = data["seen_before"].take();
-        report::incident(&incident_of(data)?, out)?;
+        report::incident(&incident_of(data)?, series.flatten(), out)?;
         history::seen_before(seen_before, out)
     }
 

@@ -1,10 +1,13 @@
 //! What `analyze` and `backtest` found, as JSON for programs or as a table for people.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
 
-use crate::incident::{Dependency, Incident};
+use crate::incident::{Dependency, Incident, IncidentId};
+use crate::plot::terminal;
+use crate::wire::around::SeriesJson;
 use crate::wire::{DependencyJson, IncidentJson, rfc3339};
 
 use super::{Failure, Format};
@@ -14,6 +17,8 @@ use super::{Failure, Format};
 pub(crate) struct Found {
     incidents: Vec<Incident>,
     dependencies: Vec<Dependency>,
+    // What is drawn of them; empty where nobody looks.
+    series: BTreeMap<IncidentId, SeriesJson>,
 }
 
 impl Found {
@@ -22,7 +27,17 @@ impl Found {
     pub(crate) fn new(mut incidents: Vec<Incident>, mut dependencies: Vec<Dependency>) -> Self {
         incidents.sort_by(|a, b| (a.verdict.started_at, &a.id).cmp(&(b.verdict.started_at, &b.id)));
         dependencies.sort_by(|a, b| a.key.cmp(&b.key));
-        Self { incidents, dependencies }
+        Self { incidents, dependencies, series: BTreeMap::new() }
+    }
+
+    /// The same with the series to draw on the terminal.
+    pub(crate) fn with_series(self, series: BTreeMap<IncidentId, SeriesJson>) -> Self {
+        Self { series, ..self }
+    }
+
+    /// The incidents, in the order of their start.
+    pub(crate) fn incidents(&self) -> &[Incident] {
+        &self.incidents
     }
 }
 
@@ -59,7 +74,7 @@ pub(crate) fn write(
             writeln!(out)?;
         }
         Format::Table => {
-            incidents(&found.incidents, out)?;
+            incidents(&found.incidents, &found.series, out)?;
             if !found.incidents.is_empty() {
                 let pages = |it: &&Incident| it.verdict.class.pages(it.verdict.severity);
                 let paging = found.incidents.iter().filter(pages).count();
@@ -76,7 +91,13 @@ pub(crate) fn write(
 }
 
 /// Writes incidents as a list, each with its sentence.
-pub(crate) fn incidents(incidents: &[Incident], out: &mut dyn Write) -> Result<(), Failure> {
+///
+/// The train of those in `series` is drawn.
+pub(crate) fn incidents(
+    incidents: &[Incident],
+    series: &BTreeMap<IncidentId, SeriesJson>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if incidents.is_empty() {
         writeln!(out, "No incidents.")?;
         return Ok(());
@@ -97,6 +118,12 @@ pub(crate) fn incidents(incidents: &[Incident], out: &mut dyn Write) -> Result<(
         for line in wrapped(&verdict.summary, COLUMNS - 2) {
             writeln!(out, "  {line}")?;
         }
+        let drawn = series
+            .get(&incident.id)
+            .and_then(|series| terminal::lines(&IncidentJson::from(incident), series, COLUMNS));
+        for line in drawn.into_iter().flatten() {
+            writeln!(out, "{line}")?;
+        }
         if let Some(matched) = verdict.matches.first() {
             writeln!(out, "  fits: {} ({})", matched.name, matched.rule)?;
         }
@@ -111,8 +138,15 @@ pub(crate) fn incidents(incidents: &[Incident], out: &mut dyn Write) -> Result<(
 }
 
 /// Writes all that is believed of one incident.
-pub(crate) fn incident(incident: &Incident, out: &mut dyn Write) -> Result<(), Failure> {
-    incidents(std::slice::from_ref(incident), out)?;
+///
+/// With `series` its train is drawn.
+pub(crate) fn incident(
+    incident: &Incident,
+    series: Option<SeriesJson>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let series = series.map(|series| (incident.id.clone(), series)).into_iter().collect();
+    incidents(std::slice::from_ref(incident), &series, out)?;
     let verdict = &incident.verdict;
     let impact = &verdict.impact;
     writeln!(

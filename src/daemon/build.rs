@@ -127,8 +127,14 @@ pub(crate) fn known_rules(rules: &Rules) -> KnownRules {
         json!({
             "id": rule.id,
             "name": rule.name,
+            "ecosystem": rule.ecosystem,
+            "version": rule.version,
             "reference": rule.reference,
+            "says": rule.policy.says(),
+            "in_step": rule.policy.jitter_fraction(WAITS_LISTED) < SPREAD_BREAKS,
             "waits_seconds": waits,
+            "note": rule.note,
+            "remedy": rule.remedy,
         })
     });
     let presets = rules.presets().iter().map(|preset| {
@@ -146,6 +152,8 @@ pub(crate) fn known_rules(rules: &Rules) -> KnownRules {
     KnownRules { schedules: schedules.collect(), presets: presets.collect() }
 }
 
+/// Spread of the waves, against the gap before them, from which on a herd breaks up.
+const SPREAD_BREAKS: f64 = 0.16;
 /// Waits listed of each schedule.
 const WAITS_LISTED: u32 = 8;
 

@@ -12,12 +12,14 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::api::{Board, ChangeEvent, SourceHealth};
-use crate::incident::{Dependency, Incident, State};
+use crate::incident::{Dependency, Incident, IncidentId, State};
 use crate::notify::Planner;
+use crate::pipeline::around::Around;
 use crate::pipeline::{Change, Reason};
 use crate::series::Timestamp;
-use crate::store::{self, Backlog, Batch, MemoryOutbox, Saved, Store, StoreError};
+use crate::store::{self, Backlog, Batch, MemoryOutbox, Saved, SeriesAround, Store, StoreError};
 use crate::telemetry::{Chain, Metrics};
+use crate::wire::around::SeriesJson;
 
 /// Reports that wait for the recorder: one or two a source, as many as sources are sensible.
 pub(crate) const REPORTS_WAITING: usize = 16;
@@ -30,6 +32,8 @@ pub(crate) struct Report {
     pub(crate) source: String,
     pub(crate) now: Timestamp,
     pub(crate) changes: Vec<Change>,
+    /// What is kept around those that changed or are open.
+    pub(crate) around: Vec<Around>,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) dependencies: Vec<Dependency>,
     /// Why the source does not answer, or what it warns of.
@@ -42,6 +46,7 @@ pub(crate) struct Report {
 #[derive(Debug, Default)]
 struct Known {
     incidents: Vec<Incident>,
+    around: BTreeMap<IncidentId, Arc<SeriesJson>>,
     dependencies: Vec<Dependency>,
     fault: Option<String>,
     is_warm: bool,
@@ -79,10 +84,17 @@ impl Recorder {
                     if self.planner.has_changed().unwrap_or(false) {
                         planner = (self.planner.borrow_and_update().0)();
                     }
-                    saver.add(self.batch(&report, &mut planner).await);
+                    let around = report.around.iter().map(|it| (it.incident.clone(), Arc::new(SeriesJson::from(it))));
+                    let around: BTreeMap<_, _> = around.collect();
+                    saver.add(self.batch(&report, &around, &mut planner).await);
                     self.publish_changes(&report);
                     let one = known.entry(report.source).or_default();
                     one.incidents = report.incidents;
+                    one.around.extend(around);
+                    let open = |id: &IncidentId| {
+                        one.incidents.iter().any(|it| it.id == *id && it.state != State::Resolved)
+                    };
+                    one.around.retain(|id, _| open(id));
                     one.dependencies = report.dependencies;
                     one.fault = report.fault;
                     one.is_warm = report.is_warm;
@@ -103,7 +115,12 @@ impl Recorder {
     }
 
     /// The incidents to save and the notifications they cause.
-    async fn batch(&self, report: &Report, planner: &mut Planner) -> Batch {
+    async fn batch(
+        &self,
+        report: &Report,
+        around: &BTreeMap<IncidentId, Arc<SeriesJson>>,
+        planner: &mut Planner,
+    ) -> Batch {
         let mut batch = Batch::default();
         for change in &report.changes {
             // The record begins when an incident fires; what was only pending is live alone.
@@ -117,6 +134,14 @@ impl Recorder {
                 Reason::Withdrawn => continue,
             };
             batch.incidents.push(Saved { reason, incident: change.incident.clone() });
+            let id = &change.incident.id;
+            let parts = around.get(id).map(|series| series.by_kind()).unwrap_or_default();
+            batch.series.extend(parts.into_iter().map(|(kind, body)| SeriesAround {
+                incident: id.clone(),
+                kind: kind.to_owned(),
+                at: report.now,
+                body,
+            }));
         }
         // Those that changed and, for repetition, those that still fire.
         let mut told: Vec<Incident> =
@@ -155,6 +180,27 @@ impl Recorder {
         }
     }
 
+    /// Exports what is on the board.
+    fn measure(&self, board: &Board) {
+        let firing: Vec<(String, &Incident)> = board
+            .incidents
+            .iter()
+            .filter(|incident| incident.state == State::Firing)
+            .map(|incident| (incident.dependency.name(), incident))
+            .collect();
+        self.metrics.incidents_measured(firing.iter().map(|(name, incident)| {
+            let verdict = &incident.verdict;
+            let spread = verdict.schedule.as_ref().map(|schedule| schedule.jitter_fraction);
+            (name.as_str(), verdict.class.as_str(), verdict.impact.amplification, spread)
+        }));
+        let names: Vec<String> = board.dependencies.iter().map(|it| it.key.name()).collect();
+        self.metrics.dependencies(names.iter().zip(&board.dependencies).map(|(name, it)| {
+            let gap = it.resolvable_gap_seconds;
+            let names = [name.as_str(), it.key.watch.as_str(), it.key.source.as_str()];
+            (names, it.state.as_str(), (gap > 0.0).then_some(gap))
+        }));
+    }
+
     /// Puts what is live on the board.
     fn publish(&self, known: &BTreeMap<String, Known>, storage_fault: Option<String>) {
         let sources = self.sources.borrow();
@@ -168,6 +214,7 @@ impl Recorder {
         let board = Board {
             incidents: known.values().flat_map(|one| one.incidents.clone()).collect(),
             dependencies: known.values().flat_map(|one| one.dependencies.clone()).collect(),
+            around: known.values().flat_map(|one| one.around.clone()).collect(),
             sources: sources.iter().map(health).collect(),
             storage_fault,
         };
@@ -176,6 +223,7 @@ impl Recorder {
             .map(|incident| (incident.dependency.name(), incident.verdict.class.as_str()))
             .collect();
         self.metrics.incidents_active(firing.iter().map(|(name, class)| (name.as_str(), *class)));
+        self.measure(&board);
         self.board.send_replace(Arc::new(board));
         let warm = sources.iter().all(|name| known.get(name).is_some_and(|one| one.is_warm));
         self.warm.send_if_modified(|was| {

@@ -5,6 +5,7 @@
 //! watch are held back until all its selectors were answered, since requests without their errors
 //! look like a surge.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, random_fraction};
 use crate::config::WatchConfig;
-use crate::incident::Incident;
+use crate::incident::{Incident, IncidentId, State};
+use crate::pipeline::around::Around;
 use crate::pipeline::replay::{Feed, POLL_RANGE, Replay, median_spacing};
 use crate::pipeline::{Change, Pipeline, Reason, Trust, WatchId};
 use crate::series::selector::Selector;
@@ -43,6 +45,10 @@ const START_OVER_WITHIN: Duration = Duration::from_secs(1);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Polls between two looks at the source's clock.
 const CLOCK_POLLS: u64 = 100;
+
+/// Open incidents around which the series are cut anew on every poll, so that their pictures are
+/// live; a cut takes some milliseconds. Where more are open, each is cut when it changes.
+const LIVE_CUTS_MAX: usize = 16;
 
 /// What one source is asked, in its running form.
 pub(crate) struct Watcher {
@@ -198,19 +204,35 @@ impl Watcher {
         let warm_up = !self.is_warm && trust.iter().all(|trust| *trust != Trust::Missing);
         self.metrics.source_up(self.source.name(), trust.iter().all(|it| *it == Trust::Whole));
         let began = Instant::now();
-        let changes = without_blocking(|| {
-            if warm_up { self.warm_up(feeds, now, &trust) } else { self.pass(&feeds, now, &trust) }
+        let (changes, around) = without_blocking(|| {
+            let changes = if warm_up {
+                self.warm_up(feeds, now, &trust)
+            } else {
+                self.pass(&feeds, now, &trust)
+            };
+            let around = self.around(&changes);
+            (changes, around)
         });
         self.metrics.tick(began.elapsed());
         Report {
             source: self.source.name().to_owned(),
             now,
             changes,
+            around,
             incidents: self.pipeline.incidents().cloned().collect(),
             dependencies: self.pipeline.dependencies(now),
             fault,
             is_warm: self.is_warm,
         }
+    }
+
+    /// What is kept around the incidents that changed, and around those that are open.
+    fn around(&self, changes: &[Change]) -> Vec<Around> {
+        let mut wanted: BTreeMap<&IncidentId, &Incident> =
+            changes.iter().map(|change| (&change.incident.id, &change.incident)).collect();
+        let open = self.pipeline.incidents().filter(|it| it.state != State::Resolved);
+        wanted.extend(open.take(LIVE_CUTS_MAX).map(|incident| (&incident.id, incident)));
+        wanted.into_values().filter_map(|incident| self.pipeline.around(incident)).collect()
     }
 
     /// Asks for one watch. Its samples are taken whole or not at all.

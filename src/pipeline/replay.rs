@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
+use super::around::Around;
 use super::{Change, Pipeline, Reason, Trust, WatchId};
 use crate::incident::{Incident, IncidentId};
 use crate::series::table::SeriesEntry;
@@ -42,6 +43,8 @@ pub struct Replay<'p> {
     polled: Option<Timestamp>,
     last_sample: Timestamp,
     kept: BTreeMap<IncidentId, Incident>,
+    // What is kept around them; none where nobody asked.
+    around: Option<BTreeMap<IncidentId, Around>>,
 }
 
 impl<'p> Replay<'p> {
@@ -54,7 +57,20 @@ impl<'p> Replay<'p> {
             polled: None,
             last_sample: Timestamp::default(),
             kept: BTreeMap::new(),
+            around: None,
         }
+    }
+
+    /// The same, keeping what is around each incident as it changes: the history behind it may be
+    /// gone at the end.
+    #[must_use]
+    pub fn keeping_around(self) -> Self {
+        Self { around: Some(BTreeMap::new()), ..self }
+    }
+
+    /// What was kept around the incidents until now.
+    pub fn take_around(&mut self) -> BTreeMap<IncidentId, Around> {
+        self.around.take().unwrap_or_default()
     }
 
     /// The pipeline, to intern the series of the next feeds.
@@ -131,6 +147,11 @@ impl<'p> Replay<'p> {
             if reason == Reason::Withdrawn {
                 self.kept.remove(&incident.id);
             } else {
+                if let Some(around) = &mut self.around {
+                    around.extend(
+                        self.pipeline.around(&incident).map(|it| (it.incident.clone(), it)),
+                    );
+                }
                 self.kept.insert(incident.id.clone(), incident);
             }
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use sha2::{Digest, Sha256};
 
+use super::around::{self, Around};
 use super::counters::Counters;
 use super::{Change, Config, Trust, Watch};
 use crate::classify::decide::{Scene, decide};
@@ -146,6 +147,12 @@ impl Tracked {
     pub(super) fn incidents(&self) -> impl Iterator<Item = &Incident> {
         let open = self.suspicion.as_ref().and_then(|s| s.episode.incident.as_ref());
         self.resolved.iter().chain(self.taken_up.iter()).chain(open)
+    }
+
+    /// What is kept around one of its incidents; none before normal traffic is known.
+    pub(super) fn around(&self, incident: &Incident) -> Option<Around> {
+        let (baseline, resolution) = (self.baseline.as_ref()?, self.resolution.as_ref()?);
+        around::cut(incident, self.history.iter(), baseline, resolution)
     }
 
     /// One poll of this dependency.

@@ -14,7 +14,7 @@
 //! assert!(metrics.encode().contains("squall_incidents_total{class=\"backoff-without-jitter\"} 1"));
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,6 +25,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+
+use super::live::LiveGauges;
 
 /// The exact type that Prometheus 3 asks for.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -39,6 +41,9 @@ const SOURCE_REASONS: [&str; 6] =
 /// How a try to notify ends, at zero from the start: the increase of a counter that appears at one
 /// is nothing to Prometheus.
 const OUTCOMES: [&str; 3] = ["sent", "failed", "dead"];
+
+/// The states of dependencies, at zero from the start.
+const DEPENDENCY_STATES: [&str; 4] = ["learning", "watched", "blind", "stale"];
 
 /// The classes of `classify`, at zero from the start.
 const CLASSES: [&str; 5] = [
@@ -69,6 +74,18 @@ struct ClassLabels {
 struct ActiveLabels {
     dependency: String,
     classification: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct DependencyLabels {
+    dependency: String,
+    watch: String,
+    source: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -112,6 +129,10 @@ pub struct Metrics {
     // between never misses what goes on.
     active: Arc<Mutex<BTreeSet<ActiveLabels>>>,
     incident_feedback: Family<FeedbackLabels, Gauge>,
+    incident_amplification: LiveGauges<ActiveLabels>,
+    incident_spread: LiveGauges<ActiveLabels>,
+    dependency_resolution: LiveGauges<DependencyLabels>,
+    dependencies: LiveGauges<StateLabels>,
     notifications: Family<NotificationLabels, Counter>,
     invariant_violations: Family<InvariantLabels, Counter>,
     dropped: Counter,
@@ -148,6 +169,10 @@ impl Metrics {
             incident_active: Family::default(),
             active: Arc::default(),
             incident_feedback: Family::default(),
+            incident_amplification: LiveGauges::default(),
+            incident_spread: LiveGauges::default(),
+            dependency_resolution: LiveGauges::default(),
+            dependencies: LiveGauges::default(),
             notifications: Family::default(),
             invariant_violations: Family::default(),
             dropped: Counter::default(),
@@ -208,6 +233,26 @@ impl Metrics {
             "incident_feedback",
             "Incidents in the record that people said were right or wrong, by class",
             self.incident_feedback.clone(),
+        );
+        registry.register(
+            "incident_amplification",
+            "Attempts per request wanted, of each incident that fires",
+            self.incident_amplification.family(),
+        );
+        registry.register(
+            "incident_spread",
+            "Spread of the waves over the gap to the next, of each incident that fires on a schedule",
+            self.incident_spread.family(),
+        );
+        registry.register(
+            "dependency_resolution_seconds",
+            "The shortest wait between two waves of retries that can be told apart",
+            self.dependency_resolution.family(),
+        );
+        registry.register(
+            "dependencies",
+            "Dependencies watched, by how well they can be seen",
+            self.dependencies.family(),
         );
         registry.register(
             "notifications",
@@ -317,6 +362,44 @@ impl Metrics {
         }
     }
 
+    /// How much each incident that fires multiplies its requests, and how far its waves are spread
+    /// (none without a schedule); by the name of its dependency and its class.
+    pub fn incidents_measured<'n>(
+        &self,
+        firing: impl IntoIterator<Item = (&'n str, &'static str, f64, Option<f64>)>,
+    ) {
+        let (mut amplification, mut spread) = (Vec::new(), Vec::new());
+        for (dependency, classification, times, share) in firing {
+            let labels = ActiveLabels { dependency: dependency.to_owned(), classification };
+            spread.extend(share.map(|share| (labels.clone(), share)));
+            amplification.push((labels, times));
+        }
+        self.incident_amplification.set(amplification);
+        self.incident_spread.set(spread);
+    }
+
+    /// What is watched: the name, watch and source of each, the state it is in, and the shortest wait
+    /// that can be told apart there (none before that is known).
+    pub fn dependencies<'n>(
+        &self,
+        watched: impl IntoIterator<Item = ([&'n str; 3], &'static str, Option<f64>)>,
+    ) {
+        let mut counts = BTreeMap::from(DEPENDENCY_STATES.map(|state| (state, 0_u32)));
+        let mut resolution = Vec::new();
+        for ([dependency, watch, source], state, gap_seconds) in watched {
+            *counts.entry(state).or_default() += 1;
+            let labels = DependencyLabels {
+                dependency: dependency.to_owned(),
+                watch: watch.to_owned(),
+                source: source.to_owned(),
+            };
+            resolution.extend(gap_seconds.map(|gap| (labels, gap)));
+        }
+        self.dependency_resolution.set(resolution);
+        let counts = counts.into_iter();
+        self.dependencies.set(counts.map(|(state, count)| (StateLabels { state }, count.into())));
+    }
+
     /// Makes the counters of a configured receiver, at zero.
     pub fn receiver_known(&self, receiver: &str) {
         for outcome in OUTCOMES {
@@ -399,6 +482,35 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_is_measured_leaves_with_its_incident_and_its_dependency() {
+        let metrics = Metrics::new();
+        metrics.incidents_measured([
+            ("payments", "backoff-without-jitter", 4.5, Some(0.01)),
+            ("search", "retry-storm-without-backoff", 3.0, None),
+        ]);
+        metrics.dependencies([
+            (["payments", "http", "main"], "watched", Some(1.5)),
+            (["search", "http", "main"], "learning", None),
+        ]);
+        let text = metrics.encode();
+        for line in [
+            "squall_incident_amplification{dependency=\"search\",classification=\"retry-storm-without-backoff\"} 3.0",
+            "squall_incident_spread{dependency=\"payments\",classification=\"backoff-without-jitter\"} 0.01",
+            "squall_dependency_resolution_seconds{dependency=\"payments\",watch=\"http\",source=\"main\"} 1.5",
+            "squall_dependencies{state=\"learning\"} 1.0",
+            "squall_dependencies{state=\"blind\"} 0.0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert_eq!(text.matches("squall_incident_spread{").count(), 1);
+        metrics.incidents_measured([]);
+        metrics.dependencies([]);
+        let text = metrics.encode();
+        assert!(!text.contains("squall_incident_amplification{"), "{text}");
+        assert!(!text.contains("squall_dependency_resolution_seconds{"), "{text}");
     }
 
     #[test]

@@ -18,10 +18,24 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("classify", &["series", "detect", "rules"]),
     ("incident", &["series", "detect", "classify"]),
     ("pipeline", &["series", "detect", "classify", "incident", "rules"]),
-    ("wire", &["series", "detect", "classify", "incident"]),
+    ("wire", &["series", "detect", "classify", "incident", "pipeline"]),
+    ("plot", &["series", "classify", "wire"]),
     ("store", &["series", "classify", "incident", "wire", "clock", "telemetry"]),
     ("notify", &["series", "classify", "incident", "wire", "store", "clock", "telemetry", "http"]),
-    ("api", &["series", "classify", "incident", "wire", "store", "clock", "telemetry"]),
+    (
+        "api",
+        &[
+            "series",
+            "detect",
+            "classify",
+            "incident",
+            "wire",
+            "plot",
+            "store",
+            "clock",
+            "telemetry",
+        ],
+    ),
     ("sim", &["series", "clock", "rules"]),
 ];
 
@@ -30,7 +44,7 @@ const ON_TOP: &[&str] = &["config", "daemon", "cli"];
 
 /// Modules that compute and do nothing else.
 const PURE: &[&str] =
-    &["series", "rules", "source/decode", "detect", "classify", "incident", "pipeline"];
+    &["series", "rules", "source/decode", "detect", "classify", "incident", "pipeline", "plot"];
 
 /// What a pure module has no use for.
 const IMPURE: &[&str] = &[
