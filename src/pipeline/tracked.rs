@@ -393,7 +393,8 @@ impl Tracked {
                 lists: &[],
             };
             let last = suspicion.fit.take();
-            let fit = worth_a_fit.then(|| schedule_fit::refit(&input, last).ok()).flatten();
+            let fitted = || config.fits.time(|| schedule_fit::refit(&input, last).ok());
+            let fit = worth_a_fit.then(fitted).flatten();
             let finding = decide(&Scene {
                 dependency: &self.name,
                 with_errors: self.with_errors,
