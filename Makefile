@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help build demo picture test test-servers backtest-month accuracy
+.PHONY: help build demo picture readme-pictures test test-servers backtest-month accuracy
 
 help:              ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
@@ -21,6 +21,12 @@ picture:           ## the pictures of a simulated herd without jitter, target/pi
 	$(CARGO) run --release --locked --quiet -- analyze --plot target/picture --by=dependency \
 		--requests='http_client_requests_total' --errors='http_client_requests_total{code=~"5.."}' \
 		target/picture/herd-none.om
+
+readme-pictures:   ## the pictures in README.md, deploy/pictures/ (with Debian's chromium and chromium-driver)
+	$(CARGO) test --locked --test it -- the_first_storm_is_seen_read_judged_and_found_again
+	mkdir -p deploy/pictures
+	cp target/tmp/page/incident.svg deploy/pictures/incident.svg
+	cp target/tmp/page/incident-window.png deploy/pictures/page.png
 
 test:              ## everything CI runs, in CI's order
 	tests/run.sh

@@ -148,6 +148,7 @@ fn kept(incident: &IncidentJson) -> SeriesJson {
         dispersion: Number(1.2),
         error_ratio: Number(0.0),
         shares: vec![Number(0.05); 20],
+        clients: Vec::new(),
         scrape_interval_seconds: Number(15.0),
         effective_step_seconds: Number(0.75),
         resolvable_gap_seconds: Number(1.5),

@@ -232,7 +232,7 @@ pub async fn run(
         factory: sources,
         loader,
         clock: Arc::clone(&clock),
-        pipeline,
+        pipeline: pipeline::Config { fits: chores::fit_stopwatch(metrics.clone()), ..pipeline },
         external_url,
         metrics: metrics.clone(),
         store: Arc::clone(&store),
@@ -295,6 +295,16 @@ pub async fn run(
         chores::forget(Arc::clone(&store), Arc::clone(&clock), retention_reader, stop.clone());
     daemon.spawn("retention", async move {
         forgetting.await;
+        Ended::Other
+    });
+    let outbox = chores::count_outbox(
+        Arc::clone(&store),
+        daemon.common.wake.clone(),
+        metrics.clone(),
+        stop.clone(),
+    );
+    daemon.spawn("outbox counter", async move {
+        outbox.await;
         Ended::Other
     });
     let counting = chores::count_feedback(Arc::clone(&store), clock, metrics, stop.clone());

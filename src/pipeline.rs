@@ -16,6 +16,7 @@
 pub mod around;
 mod counters;
 pub mod replay;
+pub mod stopwatch;
 mod tracked;
 
 use std::sync::Arc;
@@ -26,10 +27,11 @@ pub use crate::incident::lifecycle::Reason;
 use crate::incident::{Dependency, DependencyKey, Incident};
 use crate::rules::Rules;
 use crate::series::observer::MEMORY;
-use crate::series::table::{LabelBuffer, SeriesEntry, SeriesTable};
-use crate::series::{Labels, Role, Sample, Timestamp};
+use crate::series::table::{DependencyId, LabelBuffer, SeriesEntry, SeriesTable};
+use crate::series::{Labels, Role, Sample, TargetId, Timestamp};
 
 use around::Around;
+use stopwatch::Stopwatch;
 use tracked::Tracked;
 
 /// One watch in its running form: which labels make a dependency, and which name the caller.
@@ -86,6 +88,8 @@ pub struct Config {
     pub resolved_kept: usize,
     /// What computes the effects of the advice, by a simulator that this module may not know.
     pub what_if: WhatIf,
+    /// What times the fits.
+    pub fits: Stopwatch,
 }
 
 /// An hour: long enough for the dispersion of long sums, short enough to follow the day.
@@ -100,6 +104,7 @@ impl Default for Config {
             visibility_seconds: 0.0,
             resolved_kept: RESOLVED_KEPT,
             what_if: WhatIf::default(),
+            fits: Stopwatch::default(),
         }
     }
 }
@@ -155,12 +160,6 @@ impl Pipeline {
         }
     }
 
-    /// Series known by number.
-    #[must_use]
-    pub fn series(&self) -> usize {
-        self.tables.iter().map(SeriesTable::len).sum()
-    }
-
     /// The number of a label set in a role of a watch; decoders ask once a series and answer.
     pub fn intern(&mut self, watch: WatchId, role: Role, labels: &mut LabelBuffer) -> SeriesEntry {
         let entry = self.tables[watch.0].intern(role, labels);
@@ -188,9 +187,8 @@ impl Pipeline {
     fn track(&mut self, watch: WatchId, entry: SeriesEntry) {
         let tracked = &mut self.tracked[watch.0];
         while tracked.len() <= entry.dependency.0 as usize {
-            let number = crate::series::table::DependencyId(
-                u32::try_from(tracked.len()).expect("fewer dependencies than series"),
-            );
+            let number =
+                DependencyId(u32::try_from(tracked.len()).expect("fewer dependencies than series"));
             let key = DependencyKey {
                 source: self.watches[watch.0].source.clone(),
                 watch: self.watches[watch.0].name.clone(),
@@ -236,8 +234,32 @@ impl Pipeline {
     /// What is kept around an incident, cut out of the history that is still there.
     #[must_use]
     pub fn around(&self, incident: &Incident) -> Option<Around> {
-        let found = self.tracked.iter().flatten();
-        found.into_iter().find(|it| same(it.key(), &incident.dependency))?.around(incident)
+        for (watch, tracked) in self.tracked.iter().enumerate() {
+            let at = tracked.iter().position(|it| same(it.key(), &incident.dependency));
+            if let Some(at) = at {
+                let mut around = tracked[at].around(incident)?;
+                around.model.clients = self.clients(watch, at);
+                return Some(around);
+            }
+        }
+        None
+    }
+
+    /// Who calls a dependency, by the number of its targets.
+    fn clients(&self, watch: usize, dependency: usize) -> Vec<String> {
+        let Ok(number) = u32::try_from(dependency) else { return Vec::new() };
+        let (number, table) = (DependencyId(number), &self.tables[watch]);
+        if self.watches[watch].client.is_empty() {
+            return Vec::new();
+        }
+        let targets = (0..table.target_count(number)).filter_map(|it| u32::try_from(it).ok());
+        targets
+            .map(|target| {
+                let labels = table.client_labels(number, TargetId(target));
+                let values: Vec<&str> = labels.iter().map(|(_, value)| value).collect();
+                values.join(" / ")
+            })
+            .collect()
     }
 
     /// What is watched, and how well it can be seen.
@@ -259,6 +281,12 @@ impl Pipeline {
                 None => self.waiting.push(incident),
             }
         }
+    }
+
+    /// The raw series known by number.
+    #[must_use]
+    pub fn series(&self) -> usize {
+        self.tables.iter().map(SeriesTable::len).sum()
     }
 
     /// The watches, in the order of their numbers.

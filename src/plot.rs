@@ -92,6 +92,18 @@ impl Picture {
         }
     }
 
+    /// Its height in pixels, whatever its width.
+    #[must_use]
+    pub const fn height(self) -> f64 {
+        match self {
+            Self::Incident => incident::HEIGHT,
+            Self::Warped => warped::HEIGHT,
+            Self::Cohorts => clients::COHORTS_HEIGHT,
+            Self::Counterfactual => clients::COUNTERFACTUAL_HEIGHT,
+            Self::Correlogram | Self::Spectrum => curves::HEIGHT,
+        }
+    }
+
     /// How to read it.
     #[must_use]
     pub const fn caption(self) -> &'static str {

@@ -17,6 +17,7 @@ use super::answer::ApiError;
 use super::{Readiness, Shared};
 
 mod assets;
+mod callers;
 mod dependencies;
 mod incident;
 mod now;

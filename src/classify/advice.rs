@@ -21,9 +21,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::matching::{Seen, match_schedule};
+use super::sentence::{number, seconds};
 use super::{Advice, Class, Impact, JitterKind, RuleMatch, Schedule, Verdict};
 use crate::rules::Rules;
-use crate::rules::policy::{Family, Policy, Spread, seconds};
+use crate::rules::policy::{Family, Policy, Spread};
 
 /// Matches whose remedy is quoted: beyond the second the set is no longer a hint.
 const REMEDIES_MAX: usize = 2;
@@ -137,24 +138,24 @@ fn without_jitter(schedule: Option<&Schedule>, impact: &Impact, effects: &Effect
     let mut text = "Draw every wait from 0 to the planned one (full jitter). A longer back-off \
                     without jitter makes the waves rarer and no smaller."
         .to_owned();
-    if let Some(window) = window_seconds(impact) {
-        text.push_str(&format!(
-            " {:.0} clients came back together: to stay near {:.0}/s they need a window of {}.",
-            impact.herd_size,
-            limit_rate(impact),
-            seconds(window)
-        ));
-    }
-    let longest =
-        schedule.and_then(|s| s.waits_seconds.iter().copied().reduce(f64::max)).unwrap_or(0.0);
-    if let Some(window) = window_seconds(impact)
-        && longest > 0.0
-        && longest < window
+    // Where the effect was computed it says this better.
+    if effects.full_jitter.is_empty()
+        && let Some(window) = window_seconds(impact)
     {
         text.push_str(&format!(
-            " The longest wait seen is {}: raise the cap as well.",
-            seconds(longest)
+            " {} clients came back together: to stay near {}/s they need a window of {}.",
+            number(impact.herd_size),
+            number(limit_rate(impact)),
+            seconds(window)
         ));
+        let waits = schedule.map_or(&[][..], |schedule| &schedule.waits_seconds);
+        let longest = waits.iter().copied().fold(0.0, f64::max);
+        if longest > 0.0 && longest < window {
+            text.push_str(&format!(
+                " The longest wait seen is {}: let the waits grow longer as well.",
+                seconds(longest)
+            ));
+        }
     }
     vec![
         advice("Add full jitter", text, &effects.full_jitter),
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(window_seconds(&impact), Some(20.0));
         assert_eq!(window_seconds(&Impact::default()), None);
         let text = &given(Class::BackoffWithoutJitter, &[], &impact)[0].text;
-        assert!(text.contains("2000 clients") && text.contains("a window of 20s"), "{text}");
+        assert!(text.contains("2,000 clients") && text.contains("a window of 20 s"), "{text}");
     }
 
     #[test]

@@ -121,7 +121,9 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
             seconds(scene.resolution.gap_seconds)
         ),
     });
-    all.extend(scene.rhythm.map(|rhythm| rhythm.evidence(reading.class)).into_iter().flatten());
+    let schedule = reading.schedule.clone().or_else(|| scene.fit.map(schedule_of));
+    let rhythm = scene.rhythm.map(|rhythm| rhythm.evidence(reading.class, schedule.as_ref()));
+    all.extend(rhythm.into_iter().flatten());
     all
 }
 

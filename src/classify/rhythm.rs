@@ -6,7 +6,7 @@
 //! the periods and schedules that were tried.
 
 use crate::classify::sentence::{number, percent, seconds};
-use crate::classify::{Class, Observation, ObservationKind, Schedule, ScheduleFamily};
+use crate::classify::{Class, JitterKind, Observation, ObservationKind, Schedule, ScheduleFamily};
 use crate::detect::comb::{Comb, CombBank, find_comb};
 use crate::detect::even::{Count, EvenResiduals};
 use crate::detect::period::{Period, find_period_in};
@@ -24,8 +24,8 @@ const COMB_CERTAIN: f64 = 1e-4;
 const COMB_TEETH: usize = 4;
 /// p-value of a period below which load on the clock is told from a surge.
 const SCHEDULED: f64 = 1e-3;
-/// Standard deviations of an evenness in warped time that is worth a word.
-const WARPED_SDS: f64 = 5.0;
+/// How near the screen in warped time comes to a schedule that it bears out.
+const WARPED_NEAR: f64 = 0.15;
 
 /// What is listened to.
 #[derive(Debug, Clone, Copy)]
@@ -84,13 +84,16 @@ impl Rhythm {
             .filter(|_| !self.clock.is_some_and(|clock| clock.is_scheduled()))
     }
 
-    /// What each of these says for and against a class.
+    /// What each of these says for and against a class and its schedule. Waves on a growing schedule have no period
+    /// and no comb, so that neither was found is no evidence against them, and is left out. So is a
+    /// screen in warped time that found another schedule: its score alone is as high on floods.
     #[must_use]
-    pub fn evidence(&self, class: Class) -> Vec<Evidence> {
+    pub fn evidence(&self, class: Class, schedule: Option<&Schedule>) -> Vec<Evidence> {
         let in_step = class == Class::BackoffWithoutJitter;
         let mut all = Vec::new();
-        if let Some(period) = &self.period {
-            let repeats = period.p_value < REPEATS && period.repeats_enough();
+        let repeats = |period: &Period| period.p_value < REPEATS && period.repeats_enough();
+        if let Some(period) = self.period.as_ref().filter(|it| !in_step || repeats(it)) {
+            let repeats = repeats(period);
             let what = if repeats {
                 format!(
                     "load repeats every {} ({:.1} to {:.1} s), {} times, and noise does that with {}",
@@ -132,8 +135,9 @@ impl Rhythm {
                 what,
             ));
         }
-        if let Some(comb) = &self.comb {
-            let stands = comb.p_value < REPEATS;
+        let stands = |comb: &Comb| comb.p_value < REPEATS;
+        if let Some(comb) = self.comb.as_ref().filter(|comb| !in_step || stands(comb)) {
+            let stands = stands(comb);
             let what = if stands {
                 format!(
                     "failures are echoed at the waits of a schedule from {} times {:.2}{} ({} lags \
@@ -153,15 +157,21 @@ impl Rhythm {
             };
             all.push(evidence(Test::LagComb, comb.z, Some(comb.p_value), stands == in_step, what));
         }
-        if let Some(peak) = self.warped.filter(|peak| peak.score >= WARPED_SDS) {
+        let borne_out = |peak: &WarpedPeak| {
+            let near = |a: f64, b: f64| (a / b).ln().abs() < WARPED_NEAR;
+            schedule.is_some_and(|schedule| {
+                near(peak.base_seconds, schedule.base_seconds) && near(peak.factor, schedule.factor)
+            })
+        };
+        if let Some(peak) = self.warped.filter(borne_out) {
             all.push(evidence(
                 Test::WarpedSpectrum,
                 peak.score,
                 None,
                 in_step,
                 format!(
-                    "on a time axis that a schedule from {} times {:.2} makes even, load is even \
-                     ({:.1} standard deviations; a screen, not a proof)",
+                    "a screen of its own, for load that is even on the time axis of a schedule, \
+                     finds the same: from {} times {:.2} ({:.1} standard deviations)",
                     seconds(peak.base_seconds),
                     peak.factor,
                     peak.score
@@ -262,7 +272,7 @@ pub(super) fn schedule_of(comb: &Comb) -> Schedule {
         cap_seconds: comb.cap_seconds,
         attempt_latency_seconds: comb.latency_seconds,
         waits_seconds: waits,
-        jitter: super::JitterKind::Unknown,
+        jitter: JitterKind::Unknown,
         jitter_fraction: 0.0,
         intervals: Vec::new(),
     }
@@ -317,32 +327,50 @@ mod tests {
         Rhythm::hear(&Told { during, before, bracket: [start, start], flush: &[] }, Count::Errors)
     }
 
-    fn says(rhythm: &Rhythm, test: Test) -> Evidence {
+    fn says(rhythm: &Rhythm, test: Test) -> Option<Evidence> {
         rhythm
-            .evidence(Class::BackoffWithoutJitter)
+            .evidence(Class::BackoffWithoutJitter, Some(&doubling()))
             .into_iter()
             .find(|evidence| evidence.test == test)
-            .unwrap_or_else(|| panic!("{test:?} says nothing"))
+    }
+
+    fn supports(rhythm: &Rhythm, test: Test) -> bool {
+        says(rhythm, test).unwrap_or_else(|| panic!("{test:?} says nothing")).supports
+    }
+
+    /// 1, 2, 4, 8 s and so on.
+    fn doubling() -> Schedule {
+        Schedule {
+            family: ScheduleFamily::Exponential,
+            base_seconds: 1.0,
+            factor: 2.0,
+            cap_seconds: None,
+            attempt_latency_seconds: 0.0,
+            waits_seconds: vec![1.0, 2.0, 4.0, 8.0],
+            jitter: JitterKind::None,
+            jitter_fraction: 0.0,
+            intervals: Vec::new(),
+        }
     }
 
     /// Bursts at pseudo-random seconds, each echoed at the sums of the waits 2, 4, 8 and 16 s.
     fn echoes() -> Vec<Interval> {
-        let mut counts = vec![40.0_f64; 640];
+        let mut counts = vec![40.0_f64; 1240];
         let mut state = 12_345_u64;
-        for second in 0..600 {
+        for second in 0..1200 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let burst = (state >> 60) as f64;
             for echo in [0, 2, 6, 14, 30] {
                 counts[second + echo] += burst;
             }
         }
-        counted(600..1240, |second| counts[(second - 600).unsigned_abs() as usize])
+        counted(640..1800, |second| counts[(second - 600).unsigned_abs() as usize])
     }
 
     #[test]
     fn the_lag_comb_names_the_schedule_of_a_continuing_outage() {
         let rhythm = hear(&echoes(), &counted(0..600, |second| 50.0 + noise(second)));
-        let comb = says(&rhythm, Test::LagComb);
+        let comb = says(&rhythm, Test::LagComb).expect("a comb");
         assert!(comb.supports && comb.p_value.is_some_and(|p| p < 1e-3), "{comb:?}");
         let schedule = schedule_of(rhythm.certain_comb().expect("a comb"));
         assert!((schedule.base_seconds - 2.0).abs() < 0.2, "{schedule:?}");
@@ -355,8 +383,11 @@ mod tests {
         let quiet = |range| counted(range, |second| 50.0 + noise(second));
         let rhythm = hear(&quiet(600..1240), &quiet(0..600));
         assert!(rhythm.certain_comb().is_none());
-        assert!(!says(&rhythm, Test::LagComb).supports);
-        assert!(!says(&rhythm, Test::Periodogram).supports);
+        assert_eq!(says(&rhythm, Test::LagComb), None);
+        assert_eq!(says(&rhythm, Test::Periodogram), None);
+        let all = rhythm.evidence(Class::RetryStormWithoutBackoff, None);
+        let none = |test| all.iter().any(|evidence| evidence.test == test && evidence.supports);
+        assert!(none(Test::LagComb) && none(Test::Periodogram), "{all:?}");
     }
 
     #[test]
@@ -366,11 +397,11 @@ mod tests {
         };
         let quiet = counted(0..600, |second| 50.0 + noise(second));
         let delay = hear(&counted(600..1240, train(17, 3)), &quiet);
-        assert!(says(&delay, Test::Periodogram).supports);
-        assert!(says(&delay, Test::WallClock).supports);
+        assert!(supports(&delay, Test::Periodogram));
+        assert!(supports(&delay, Test::WallClock));
         // The same every minute on the minute, and before the failure as well.
         let job = hear(&counted(600..1240, train(60, 1)), &counted(0..600, train(60, 1)));
-        assert!(!says(&job, Test::WallClock).supports);
+        assert!(!supports(&job, Test::WallClock));
     }
 
     #[test]
@@ -384,7 +415,7 @@ mod tests {
             ..during[0]
         });
         let rhythm = hear(&during, &counted(0..600, flushed));
-        let all = rhythm.evidence(Class::Inconclusive);
+        let all = rhythm.evidence(Class::Inconclusive, None);
         let quality: Vec<&Evidence> =
             all.iter().filter(|evidence| evidence.test == Test::DataQuality).collect();
         assert_eq!(quality.len(), 2, "{all:?}");
@@ -400,7 +431,7 @@ mod tests {
                 + if [0, 1, 3, 7, 15, 31, 63].contains(&since) { 900.0 } else { 0.0 }
         };
         let rhythm = hear(&counted(600..700, wave), &counted(0..600, |s| 50.0 + noise(s)));
-        assert!(says(&rhythm, Test::WarpedSpectrum).supports);
+        assert!(supports(&rhythm, Test::WarpedSpectrum));
     }
 
     #[test]

@@ -6,12 +6,10 @@
 use std::sync::Arc;
 
 use crate::classify::advice::{Effects, WhatIf, limit_rate};
+use crate::classify::sentence::{number, seconds};
 use crate::classify::{Class, Verdict};
 use crate::pipeline;
-use crate::rules::policy::seconds;
 use crate::sim::counterfactual::{Herd, counterfactual};
-
-use super::report::figure;
 
 /// Share of its height from which a peak counts as no lower: the first wait is then too short.
 const NO_LOWER: f64 = 0.8;
@@ -64,9 +62,9 @@ fn jittered(verdict: &Verdict, herd: &Herd) -> String {
     let limit = limit_rate(&verdict.impact).max(1.0);
     let other = counterfactual(herd, limit);
     let mut says = format!(
-        "The busiest second had {} requests; with full jitter {}.",
-        figure(other.peak_without_jitter),
-        figure(other.peak_with_full_jitter)
+        "The busiest second had {} requests; with full jitter it would have had {}.",
+        number(other.peak_without_jitter),
+        number(other.peak_with_full_jitter)
     );
     if other.peak_with_full_jitter > NO_LOWER * other.peak_without_jitter {
         // The wave that jitter melts most, where the first wait is too short for it.
@@ -74,21 +72,22 @@ fn jittered(verdict: &Verdict, herd: &Herd) -> String {
             let left = |wave: &[f64; 2]| wave[1] / wave[0].max(1.0);
             left(a).total_cmp(&left(b))
         });
-        if let Some((number, [in_step, spread])) = melted {
+        if let Some((wave, [in_step, spread])) = melted {
             says = format!(
-                "The first wait of {} is too short to spread over; wave {number} would have had {} \
-                 requests in its busiest second instead of {}.",
+                "The first wait of {} is too short to spread {} clients over; wave {wave} would have \
+                 had {} requests in its busiest second instead of {}.",
                 seconds(herd.waits_seconds[0]),
-                figure(*spread),
-                figure(*in_step)
+                number(herd.clients[0]),
+                number(*spread),
+                number(*in_step)
             );
         }
     }
     if let Some(window) = other.window_seconds.filter(|window| *window >= 0.1) {
-        let window = seconds((window * 10.0).round() / 10.0);
         says.push_str(&format!(
-            " A first wait spread over {window} keeps it under {}/s.",
-            figure(limit)
+            " A first wait drawn from 0 to {} would have kept it under {}/s.",
+            seconds(window),
+            number(limit)
         ));
     }
     says
@@ -100,7 +99,7 @@ fn limited(herd: &Herd) -> String {
     if kept >= all * NO_LOWER {
         return String::new();
     }
-    format!("Three attempts would have sent {} retries instead of {}.", figure(kept), figure(all))
+    format!("Three attempts would have sent {} retries instead of {}.", number(kept), number(all))
 }
 
 /// A budget caps the retries whatever they wait: at most a tenth on top of what is wanted.
@@ -113,8 +112,8 @@ fn budgeted(verdict: &Verdict) -> String {
     let budgeted = ((1.0 + BUDGET) * wanted).min(impact.peak_rate);
     format!(
         "The peak of {}/s would have been {}/s at most.",
-        figure(impact.peak_rate),
-        figure(budgeted)
+        number(impact.peak_rate),
+        number(budgeted)
     )
 }
 
@@ -166,17 +165,17 @@ mod tests {
     fn the_peak_falls_and_the_window_is_named() {
         let says = effects(&verdict(4.0)).full_jitter;
         assert!(
-            says.starts_with("The busiest second had 2400 requests; with full jitter "),
+            says.starts_with("The busiest second had 2,400 requests; with full jitter "),
             "{says}"
         );
         // 2,000 clients at 200/s above the 400/s there are take ten seconds.
-        assert!(says.contains("spread over 1") && says.contains("under 600/s"), "{says}");
+        assert!(says.contains("drawn from 0 to 1") && says.contains("under 600/s"), "{says}");
     }
 
     #[test]
     fn a_first_wait_that_is_too_short_is_said_to_be() {
         let says = effects(&verdict(0.5)).full_jitter;
-        assert!(says.contains("500ms is too short to spread over; wave 4"), "{says}");
+        assert!(says.contains("0.5 s is too short to spread 2,000 clients over; wave 4"), "{says}");
     }
 
     #[test]
@@ -184,9 +183,9 @@ mod tests {
         let effects = effects(&verdict(1.0));
         assert_eq!(
             effects.attempt_limit,
-            "Three attempts would have sent 4000 retries instead of 8000."
+            "Three attempts would have sent 4,000 retries instead of 8,000."
         );
-        assert_eq!(effects.retry_budget, "The peak of 2000/s would have been 733/s at most.");
+        assert_eq!(effects.retry_budget, "The peak of 2,000/s would have been 733/s at most.");
     }
 
     #[test]

@@ -1,13 +1,15 @@
-//! What the daemon does now and then: forgets what is past its retention, and counts what people
-//! said.
+//! What the daemon does now and then: forgets what is past its retention, counts what people said
+//! and what waits in the outbox.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::pipeline::stopwatch::Stopwatch;
 use crate::series::Timestamp;
 use crate::store::Store;
 use crate::telemetry::{Chain, Metrics};
@@ -16,6 +18,8 @@ use crate::telemetry::{Chain, Metrics};
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 /// How often the feedback is counted.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
+/// How often the outbox is counted: as often as Prometheus mostly asks.
+const COUNT_OUTBOX_EVERY: Duration = Duration::from_secs(15);
 
 /// Deletes what is past its retention, until told to stop.
 pub(crate) async fn forget(
@@ -68,4 +72,37 @@ pub(crate) async fn count_feedback(
             () = tokio::time::sleep(COUNT_EVERY) => {}
         }
     }
+}
+
+/// Counts what waits in the outbox, and what was given up there, until told to stop; besides now
+/// and then, when notifications were saved.
+pub(crate) async fn count_outbox(
+    store: Arc<dyn Store>,
+    mut wake: watch::Receiver<u64>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    loop {
+        match store.lanes().await {
+            Ok(lanes) => {
+                metrics.outbox(lanes.iter().map(|it| (it.receiver.as_str(), it.pending, it.dead)));
+            }
+            Err(error) => tracing::debug!(error = %Chain(&error), "cannot count the outbox"),
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            Ok(()) = wake.changed() => {}
+            () = tokio::time::sleep(COUNT_OUTBOX_EVERY) => {}
+        }
+    }
+}
+
+/// What times the fits of the pipelines.
+pub(crate) fn fit_stopwatch(metrics: Metrics) -> Stopwatch {
+    Stopwatch::new(Arc::new(move |fit| {
+        let began = Instant::now();
+        fit();
+        metrics.fit(began.elapsed());
+    }))
 }

@@ -101,10 +101,12 @@ impl Recorder {
                     known.retain(|name, _| self.sources.borrow().contains(name));
                     self.publish(&known, saver.fault.clone());
                     saver.start();
+                    self.metrics.backlog(saver.changes());
                 }
                 // Cancel-safe: the task goes on, and is asked again.
                 told = saver.saved() => {
                     self.publish(&known, saver.fault.clone());
+                    self.metrics.backlog(saver.changes());
                     if told {
                         self.wake.send_modify(|count| *count += 1);
                     }
@@ -259,6 +261,12 @@ impl Saver {
             Some(backlog) => backlog.push(batch),
             None => self.waiting.push(batch),
         }
+    }
+
+    /// Changes that wait and are not being saved.
+    fn changes(&self) -> usize {
+        let waiting: usize = self.waiting.iter().map(|batch| batch.incidents.len()).sum();
+        waiting + self.backlog.as_ref().map_or(0, Backlog::changes)
     }
 
     /// Starts to save what waits, unless that is under way.

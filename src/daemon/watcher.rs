@@ -192,6 +192,7 @@ impl Watcher {
 
     /// One poll: asks for every watch, passes what came, says what changed.
     async fn poll(&mut self, now: Timestamp) -> Report {
+        let asked = Instant::now();
         let mut trust = Vec::with_capacity(self.watches.len());
         let mut feeds = Vec::new();
         let mut fault = None;
@@ -214,6 +215,8 @@ impl Watcher {
             (changes, around)
         });
         self.metrics.tick(began.elapsed());
+        self.metrics.poll(self.source.name(), asked.elapsed());
+        self.metrics.series(self.source.name(), self.pipeline.series());
         Report {
             source: self.source.name().to_owned(),
             now,

@@ -14,6 +14,10 @@ use crate::wire::rfc3339;
 
 /// The most incidents written out; Slack cuts a message of more than about 50 blocks.
 const INCIDENTS_MAX: usize = 20;
+/// The most characters of a name or a headline, and of each text under it: what people read there,
+/// and far below what Slack cuts or refuses, however long a label is.
+const NAME_CHARS_MAX: usize = 150;
+const TEXT_CHARS_MAX: usize = 700;
 
 /// A Slack receiver.
 #[derive(Debug)]
@@ -31,19 +35,19 @@ impl Slack {
         let headline = message.headline();
         let attachments: Vec<Value> =
             message.all().take(INCIDENTS_MAX).map(|told| self.attachment(told)).collect();
-        json!({ "text": escape(&headline), "attachments": attachments })
+        json!({ "text": text_of(&headline), "attachments": attachments })
     }
 
     fn attachment(&self, told: &Told) -> Value {
         let incident = &told.incident;
-        let mut text = escape(&incident.summary);
+        let mut text = text_of(&incident.summary);
         if let Some(found) = incident.matches.first() {
-            write!(text, "\n*Schedule of:* {}", escape(&found.name)).ok();
+            write!(text, "\n*Schedule of:* {}", name_of(&found.name)).ok();
         }
         for advice in incident.advice.iter().take(2) {
-            write!(text, "\n*{}:* {}", escape(&advice.title), escape(&advice.text)).ok();
+            write!(text, "\n*{}:* {}", name_of(&advice.title), text_of(&advice.text)).ok();
             if !advice.effect.is_empty() {
-                write!(text, " _{}_", escape(&advice.effect)).ok();
+                write!(text, " _{}_", text_of(&advice.effect)).ok();
             }
         }
         write!(
@@ -60,16 +64,16 @@ impl Slack {
             "warning" => "warning",
             _ => "#439fe0",
         };
-        let field = |title: &str, value: &str| json!({ "title": title, "value": escape(value), "short": true });
+        let field = |title: &str, value: &str| json!({ "title": title, "value": name_of(value), "short": true });
         let state = match told.event.as_str() {
             event @ ("resolved" | "withdrawn" | "test") => event,
             _ => "firing",
         };
         json!({
             "color": color,
-            "title": format!("{} is {}", escape(&incident.dependency), state),
+            "title": format!("{} is {}", name_of(&incident.dependency), state),
             "title_link": self.links.incident(&incident.id),
-            "fallback": escape(&incident.summary),
+            "fallback": text_of(&incident.summary),
             "text": text,
             "mrkdwn_in": ["text"],
             "fields": [
@@ -79,6 +83,26 @@ impl Slack {
             ],
         })
     }
+}
+
+/// A name or a word, cut and escaped.
+fn name_of(text: &str) -> String {
+    escape(&cut(text, NAME_CHARS_MAX))
+}
+
+/// A sentence or two, cut and escaped.
+fn text_of(text: &str) -> String {
+    escape(&cut(text, TEXT_CHARS_MAX))
+}
+
+/// At most so many characters, the end replaced by an ellipsis where there are more.
+fn cut(text: &str, chars_max: usize) -> String {
+    let mut chars = text.chars();
+    let mut head: String = chars.by_ref().take(chars_max).collect();
+    if chars.next().is_some() {
+        head.push('…');
+    }
+    head
 }
 
 /// The three characters that Slack reads as its own markup.

@@ -65,6 +65,8 @@ pub struct Model {
     pub error_ratio: f64,
     /// Each target's share of the traffic, by target number.
     pub shares: Vec<f64>,
+    /// Who calls, by target number; empty where the watch names no label of the caller.
+    pub clients: Vec<String>,
     /// Seconds between two scrapes of one target.
     pub scrape_seconds: f64,
     /// Seconds between two scrapes of any target.
@@ -127,6 +129,7 @@ pub(super) fn cut<'a>(
             dispersion: baseline.dispersion,
             error_ratio: baseline.error_ratio,
             shares: baseline.shares.clone(),
+            clients: Vec::new(),
             scrape_seconds: cycle,
             step_seconds: resolution.step_seconds,
             gap_seconds: resolution.gap_seconds,

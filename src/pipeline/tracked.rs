@@ -409,7 +409,8 @@ impl Tracked {
                 lists: &[],
             };
             let last = suspicion.fit.take();
-            let fit = worth_a_fit.then(|| schedule_fit::refit(&input, last).ok()).flatten();
+            let fitted = || config.fits.time(|| schedule_fit::refit(&input, last).ok());
+            let fit = worth_a_fit.then(fitted).flatten();
             let last = suspicion.rhythm.take();
             suspicion.rhythm = self.heard(suspicion.alarm, bracket, load.active_until, last);
             let finding = decide(&Scene {

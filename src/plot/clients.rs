@@ -29,8 +29,12 @@ fn heights(incident: &IncidentJson) -> Vec<f64> {
     heights
 }
 
+/// The height of the bars.
+pub(super) const COHORTS_HEIGHT: f64 = 230.0;
+/// The height of the comparison.
+pub(super) const COUNTERFACTUAL_HEIGHT: f64 = 280.0;
+
 pub(super) fn cohorts(incident: &IncidentJson, look: &Look) -> Result<String, NotDrawn> {
-    const HEIGHT: f64 = 230.0;
     if incident.schedule.is_none() || incident.waves.is_empty() {
         return Err(NotDrawn("it has no waves"));
     }
@@ -45,13 +49,13 @@ pub(super) fn cohorts(incident: &IncidentJson, look: &Look) -> Result<String, No
         .zip(&exactly)
         .map(|(n, clients)| format!("{} clients made {n} retries", number(*clients)))
         .collect();
-    let mut canvas = Canvas::new(look, HEIGHT, &title, &about.join(", "));
+    let mut canvas = Canvas::new(look, COHORTS_HEIGHT, &title, &about.join(", "));
     canvas.headline(&title);
     let frame = Frame {
         left: LEFT,
         right: look.width() - RIGHT,
         top: ABOVE,
-        bottom: HEIGHT - 44.0,
+        bottom: COHORTS_HEIGHT - 44.0,
         x: [-0.5, exactly.len() as f64 - 0.5],
         y: [0.0, peak * 1.12],
     };
@@ -73,7 +77,7 @@ pub(super) fn cohorts(incident: &IncidentJson, look: &Look) -> Result<String, No
     }
     let below =
         if open { "retries made (the last bar: and they may come again)" } else { "retries made" };
-    canvas.text((LEFT, HEIGHT - 8.0), "soft", Anchor::Start, below);
+    canvas.text((LEFT, COHORTS_HEIGHT - 8.0), "soft", Anchor::Start, below);
     Ok(canvas.finish())
 }
 
@@ -113,7 +117,6 @@ pub(super) fn counterfactual(
     series: &SeriesJson,
     look: &Look,
 ) -> Result<String, NotDrawn> {
-    const HEIGHT: f64 = 280.0;
     let warp = Warp::of(incident).ok_or(NotDrawn("it has no schedule"))?;
     let load = Load::of(series).ok_or(NotDrawn("its counts were not kept"))?;
     let [from, to] = view(incident, Some(&load));
@@ -139,13 +142,13 @@ pub(super) fn counterfactual(
         number(seen_peak),
         number(other_peak)
     );
-    let mut canvas = Canvas::new(look, HEIGHT, &title, &about);
+    let mut canvas = Canvas::new(look, COUNTERFACTUAL_HEIGHT, &title, &about);
     canvas.headline(&title);
     let frame = Frame {
         left: LEFT,
         right: look.width() - RIGHT,
         top: ABOVE,
-        bottom: HEIGHT - 74.0,
+        bottom: COUNTERFACTUAL_HEIGHT - 74.0,
         x: [0.0, to.seconds_since(from)],
         y: [0.0, peak * 1.05],
     };
@@ -166,9 +169,9 @@ pub(super) fn counterfactual(
         number(seen_peak),
         number(other_peak)
     );
-    canvas.text((LEFT, HEIGHT - 40.0), "ink", Anchor::Start, &text);
+    canvas.text((LEFT, COUNTERFACTUAL_HEIGHT - 40.0), "ink", Anchor::Start, &text);
     let entries = [("past", "as it was"), ("better", "with full jitter (computed)")];
-    canvas.legend(HEIGHT - 14.0, &entries);
+    canvas.legend(COUNTERFACTUAL_HEIGHT - 14.0, &entries);
     Ok(canvas.finish())
 }
 

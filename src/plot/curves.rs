@@ -13,7 +13,8 @@ use crate::wire::around::SeriesJson;
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 24.0;
 const ABOVE: f64 = 52.0;
-const HEIGHT: f64 = 260.0;
+/// The height of the picture.
+pub(super) const HEIGHT: f64 = 260.0;
 
 /// The lags at which clients in step are alike: the waits, their sums, and the differences of those.
 fn teeth(incident: &IncidentJson, longest: f64) -> Vec<f64> {

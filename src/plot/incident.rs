@@ -19,7 +19,8 @@ const RIGHT: f64 = 30.0;
 const ABOVE: f64 = 70.0;
 /// Room for the times and the legend.
 const BELOW: f64 = 74.0;
-const HEIGHT: f64 = 340.0;
+/// The height of the picture.
+pub(super) const HEIGHT: f64 = 340.0;
 /// Shortest distance of two labels of waves, pixels.
 const LABEL_ROOM: f64 = 42.0;
 
@@ -70,6 +71,9 @@ pub(super) fn draw(incident: &IncidentJson, series: &SeriesJson, look: &Look) ->
     }
     let resolution = load.as_ref().map_or_else(String::new, |load| {
         let scrape = seconds(load.scrape_seconds);
+        if look.is_narrow() {
+            return format!(" · scraped every {scrape}");
+        }
         format!(" · drawn at {}, scraped every {scrape}", seconds(load.cell_seconds))
     });
     let below = format!("{} UTC{resolution}", date.get(..10).unwrap_or_default());
@@ -152,10 +156,11 @@ fn waves(
         (at, frame.bottom),
         "stroke-width=\"2\" stroke-dasharray=\"6 4\"",
     );
-    // Into the picture where it would run over its edge.
-    let (anchor, shift) =
-        if at + 60.0 > frame.right { (Anchor::End, -6.0) } else { (Anchor::Start, 6.0) };
     let text = format!("next wave {}", clock(next.0));
+    // Into the picture where it would run over its edge; letters are some 7 pixels wide.
+    let ends = 7.0_f64.mul_add(text.chars().count() as f64, at + 6.0);
+    let runs_over = ends > frame.right + RIGHT;
+    let (anchor, shift) = if runs_over { (Anchor::End, -6.0) } else { (Anchor::Start, 6.0) };
     canvas.text((at + shift, frame.top + 14.0), "wavefill", anchor, &text);
 }
 

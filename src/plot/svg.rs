@@ -308,4 +308,37 @@ mod tests {
         assert_eq!(shortened("abcdef", 3.0), "ab…");
         assert_eq!(shortened("abc", 3.0), "abc");
     }
+
+    /// The relative luminance of `#rrggbb`, by WCAG 2.
+    fn luminance(colour: &str) -> f64 {
+        let channel = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.03928 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        [(0.2126, 1), (0.7152, 3), (0.0722, 5)].map(|(share, at)| share * channel(at)).iter().sum()
+    }
+
+    #[test]
+    fn text_and_lines_stand_out_from_the_background_in_both_themes() {
+        let colour = |class: &str| *PALETTE.iter().find(|it| it.0 == class).unwrap();
+        let contrast = |a: &str, b: &str| {
+            let (a, b) = (luminance(a), luminance(b));
+            (a.max(b) + 0.05) / (a.min(b) + 0.05)
+        };
+        let (_, _, light, dark) = colour(".bg");
+        for (class, least) in [
+            (".ink", 4.5),
+            (".soft", 4.5),
+            (".wavefill", 4.5),
+            (".load", 3.0),
+            (".errors", 3.0),
+            (".normal", 3.0),
+            (".better", 3.0),
+            (".wave", 3.0),
+        ] {
+            let (_, _, in_light, in_dark) = colour(class);
+            assert!(contrast(in_light, light) >= least, "{class} in the light");
+            assert!(contrast(in_dark, dark) >= least, "{class} in the dark");
+        }
+    }
 }

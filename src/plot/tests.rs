@@ -56,6 +56,7 @@ fn series(start: Timestamp, instants: &[f64], sizes: &[f64]) -> SeriesJson {
             dispersion: Number(1.2),
             error_ratio: Number(0.0),
             shares: vec![Number(0.5), Number(0.5)],
+            clients: Vec::new(),
             scrape_interval_seconds: Number(1.0),
             effective_step_seconds: Number(0.5),
             resolvable_gap_seconds: Number(1.0),
@@ -123,6 +124,8 @@ fn every_picture_of_a_storm_is_drawn_and_is_whole() {
                 let text = text_of(&svg);
                 assert!(text.contains("payments"), "{picture:?}: {text}");
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{picture:?}");
+                let size = format!("width=\"{width}\" height=\"{}\"", picture.height());
+                assert!(svg.contains(&size), "{picture:?} is not {size}");
                 let adapts = svg.contains("prefers-color-scheme");
                 assert_eq!(adapts, theme == Theme::Auto, "{picture:?}");
             }
@@ -138,6 +141,23 @@ fn the_waves_are_marked_with_their_time_and_size() {
         assert!(text.lines().any(|line| line.trim() == label), "{label} in {text}");
     }
     assert!(text.contains("2026-09-21 UTC"));
+}
+
+#[test]
+fn the_label_of_the_next_wave_stays_within_the_picture() {
+    let (incident, series) = storm();
+    for width in [320, 420, 880, 2000] {
+        let look = Look::default().with_width(width);
+        let svg = draw(Picture::Incident, &incident, &series, &look).unwrap();
+        let label = svg.lines().find(|line| line.contains(">next wave ")).expect("a label");
+        let part = |name: &str| {
+            let after = label.split_once(&format!("{name}=\"")).expect("an attribute").1;
+            after.split('"').next().expect("a value").to_owned()
+        };
+        let x: f64 = part("x").parse().expect("a number");
+        let reaches = if part("text-anchor") == "end" { x } else { 7.0_f64.mul_add(18.0, x) };
+        assert!(reaches <= f64::from(width), "{width}: {label}");
+    }
 }
 
 #[test]

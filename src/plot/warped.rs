@@ -14,7 +14,8 @@ use crate::wire::around::SeriesJson;
 
 /// Bars between two retries.
 const BARS: u32 = 10;
-const HEIGHT: f64 = 260.0;
+/// The height of the picture.
+pub(super) const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 66.0;
 const RIGHT: f64 = 24.0;
 const ABOVE: f64 = 52.0;

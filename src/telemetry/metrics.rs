@@ -28,6 +28,9 @@ use prometheus_client::registry::Registry;
 
 use super::live::LiveGauges;
 
+#[cfg(test)]
+mod tests;
+
 /// The exact type that Prometheus 3 asks for.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -94,6 +97,12 @@ struct NotificationLabels {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct OutboxLabels {
+    receiver: String,
+    state: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FeedbackLabels {
     class: String,
@@ -120,9 +129,10 @@ pub struct Metrics {
     source_query_errors: Family<SourceReasonLabels, Counter>,
     source_query_duration: Histograms,
     source_up: Family<SourceLabels, Gauge>,
+    poll_duration: Histograms,
     tick_duration: Histogram,
-    series: Gauge,
-    series_gap_steps: Counter,
+    fit_duration: Histogram,
+    series: Family<SourceLabels, Gauge>,
     incidents: Family<ClassLabels, Counter>,
     incident_active: Family<ActiveLabels, Gauge>,
     // What `incident_active` holds: so that only what ended is taken out of it, and a scrape in
@@ -134,8 +144,11 @@ pub struct Metrics {
     dependency_resolution: LiveGauges<DependencyLabels>,
     dependencies: LiveGauges<StateLabels>,
     notifications: Family<NotificationLabels, Counter>,
+    outbox: LiveGauges<OutboxLabels>,
+    // The configured receivers, whose lanes are there when nothing is in them.
+    receivers: Arc<Mutex<BTreeSet<String>>>,
+    backlog: Gauge,
     invariant_violations: Family<InvariantLabels, Counter>,
-    dropped: Counter,
     config_reload_successful: Gauge,
     config_reload_success_timestamp: Gauge,
 }
@@ -162,9 +175,10 @@ impl Metrics {
             source_query_errors: Family::default(),
             source_query_duration: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             source_up: Family::default(),
+            poll_duration: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             tick_duration: Histogram::new(SECONDS),
-            series: Gauge::default(),
-            series_gap_steps: Counter::default(),
+            fit_duration: Histogram::new(SECONDS),
+            series: Family::default(),
             incidents: Family::default(),
             incident_active: Family::default(),
             active: Arc::default(),
@@ -174,8 +188,10 @@ impl Metrics {
             dependency_resolution: LiveGauges::default(),
             dependencies: LiveGauges::default(),
             notifications: Family::default(),
+            outbox: LiveGauges::default(),
+            receivers: Arc::default(),
+            backlog: Gauge::default(),
             invariant_violations: Family::default(),
-            dropped: Counter::default(),
             config_reload_successful: Gauge::default(),
             config_reload_success_timestamp: Gauge::default(),
         };
@@ -213,16 +229,21 @@ impl Metrics {
             self.source_up.clone(),
         );
         registry.register(
+            "poll_duration_seconds",
+            "Time that one poll takes, from its first question to the end of its pass",
+            self.poll_duration.clone(),
+        );
+        registry.register(
             "tick_duration_seconds",
             "Time that one pass from samples to incidents takes",
             self.tick_duration.clone(),
         );
-        registry.register("series", "Raw series being watched", self.series.clone());
         registry.register(
-            "series_gap_steps",
-            "Scrapes missing from the watched series",
-            self.series_gap_steps.clone(),
+            "fit_duration_seconds",
+            "Time that one fit of retry schedules to a suspicion takes",
+            self.fit_duration.clone(),
         );
+        registry.register("series", "Raw series being watched", self.series.clone());
         registry.register("incidents", "Incidents that fired, by class", self.incidents.clone());
         registry.register(
             "incident_active",
@@ -265,9 +286,14 @@ impl Metrics {
             self.invariant_violations.clone(),
         );
         registry.register(
-            "polls_dropped",
-            "Polls dropped because the pipeline was behind",
-            self.dropped.clone(),
+            "outbox_notifications",
+            "Notifications in the outbox: to be sent (pending) or given up (dead)",
+            self.outbox.family(),
+        );
+        registry.register(
+            "backlog_changes",
+            "Changes of incidents that wait because the record takes no writes",
+            self.backlog.clone(),
         );
         registry.register(
             "config_last_reload_successful",
@@ -310,19 +336,26 @@ impl Metrics {
         self.source_up.get_or_create(&labels).set(i64::from(is_up));
     }
 
+    /// One poll of a source, its pass included.
+    pub fn poll(&self, source: &str, elapsed: Duration) {
+        let labels = SourceLabels { source: source.to_owned() };
+        self.poll_duration.get_or_create(&labels).observe(elapsed.as_secs_f64());
+    }
+
+    /// One fit of schedules.
+    pub fn fit(&self, elapsed: Duration) {
+        self.fit_duration.observe(elapsed.as_secs_f64());
+    }
+
     /// One pass of the pipeline.
     pub fn tick(&self, elapsed: Duration) {
         self.tick_duration.observe(elapsed.as_secs_f64());
     }
 
-    /// The number of raw series now.
-    pub fn series(&self, count: usize) {
-        self.series.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// Scrapes found missing.
-    pub fn series_gaps(&self, steps: u64) {
-        self.series_gap_steps.inc_by(steps);
+    /// The number of raw series of a source now.
+    pub fn series(&self, source: &str, count: usize) {
+        let labels = SourceLabels { source: source.to_owned() };
+        self.series.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// An incident fired.
@@ -401,7 +434,12 @@ impl Metrics {
     }
 
     /// Makes the counters of a configured receiver, at zero.
+    ///
+    /// # Panics
+    ///
+    /// When another thread panicked in here, which nothing in it can.
     pub fn receiver_known(&self, receiver: &str) {
+        self.receivers.lock().expect("nothing in here panics").insert(receiver.to_owned());
         for outcome in OUTCOMES {
             let labels = NotificationLabels { receiver: receiver.to_owned(), outcome };
             drop(self.notifications.get_or_create(&labels));
@@ -414,14 +452,35 @@ impl Metrics {
         self.notifications.get_or_create(&labels).inc();
     }
 
+    /// How many notifications of each receiver wait, and how many were given up. A configured
+    /// receiver that is not named has none.
+    ///
+    /// # Panics
+    ///
+    /// When another thread panicked in here, which nothing in it can.
+    pub fn outbox<'n>(&self, lanes: impl IntoIterator<Item = (&'n str, u64, u64)>) {
+        let configured = self.receivers.lock().expect("nothing in here panics").clone();
+        let mut sizes: BTreeMap<String, [u64; 2]> =
+            configured.into_iter().map(|receiver| (receiver, [0, 0])).collect();
+        for (receiver, pending, dead) in lanes {
+            sizes.insert(receiver.to_owned(), [pending, dead]);
+        }
+        self.outbox.set(sizes.into_iter().flat_map(|(receiver, [pending, dead])| {
+            let labels = |state| OutboxLabels { receiver: receiver.clone(), state };
+            // Exact up to nine quadrillions.
+            let [pending, dead] = [pending, dead].map(|count| count as f64);
+            [(labels("pending"), pending), (labels("dead"), dead)]
+        }));
+    }
+
+    /// How many changes of incidents wait for the record.
+    pub fn backlog(&self, changes: usize) {
+        self.backlog.set(i64::try_from(changes).unwrap_or(i64::MAX));
+    }
+
     /// A broken invariant.
     pub fn invariant_violation(&self, invariant: &'static str) {
         self.invariant_violations.get_or_create(&InvariantLabels { invariant }).inc();
-    }
-
-    /// A poll that the pipeline had no time for.
-    pub fn poll_dropped(&self) {
-        self.dropped.inc();
     }
 
     /// The configuration was loaded, or not, at a Unix time in seconds.
@@ -439,112 +498,5 @@ impl Metrics {
         // Writing to a string does not fail.
         prometheus_text::encode(&mut text, &self.registry).ok();
         text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Everything counted once.
-    fn exposition() -> String {
-        let metrics = Metrics::new();
-        metrics.source_known("main");
-        metrics.source_query("main", Duration::from_millis(30));
-        metrics.source_query_error("main", "timeout");
-        metrics.source_up("main", true);
-        metrics.tick(Duration::from_millis(5));
-        metrics.series(7);
-        metrics.series_gaps(3);
-        metrics.incident("partial-jitter");
-        metrics.incidents_active([("payments", "partial-jitter")]);
-        metrics.feedback("partial-jitter", 3, 1);
-        metrics.receiver_known("hook");
-        metrics.notification("hook", "sent");
-        metrics.invariant_violation("counts_are_finite");
-        metrics.poll_dropped();
-        metrics.config_reload(true, 1_790_000_000);
-        metrics.encode()
-    }
-
-    #[test]
-    fn closed_sets_of_label_values_start_at_zero() {
-        let text = exposition();
-        for line in [
-            "squall_source_query_errors_total{source=\"main\",reason=\"decode\"} 0",
-            "squall_source_query_errors_total{source=\"main\",reason=\"timeout\"} 1",
-            "squall_incidents_total{class=\"inconclusive\"} 0",
-            "squall_notifications_total{receiver=\"hook\",outcome=\"dead\"} 0",
-            "squall_incident_feedback{class=\"partial-jitter\",verdict=\"right\"} 3",
-            "squall_incident_feedback{class=\"inconclusive\",verdict=\"wrong\"} 0",
-            "squall_source_query_duration_seconds_count{source=\"main\"} 1",
-            "squall_config_last_reload_success_timestamp_seconds 1790000000",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_measured_leaves_with_its_incident_and_its_dependency() {
-        let metrics = Metrics::new();
-        metrics.incidents_measured([
-            ("payments", "backoff-without-jitter", 4.5, Some(0.01)),
-            ("search", "retry-storm-without-backoff", 3.0, None),
-        ]);
-        metrics.dependencies([
-            (["payments", "http", "main"], "watched", Some(1.5)),
-            (["search", "http", "main"], "learning", None),
-        ]);
-        let text = metrics.encode();
-        for line in [
-            "squall_incident_amplification{dependency=\"search\",classification=\"retry-storm-without-backoff\"} 3.0",
-            "squall_incident_spread{dependency=\"payments\",classification=\"backoff-without-jitter\"} 0.01",
-            "squall_dependency_resolution_seconds{dependency=\"payments\",watch=\"http\",source=\"main\"} 1.5",
-            "squall_dependencies{state=\"learning\"} 1.0",
-            "squall_dependencies{state=\"blind\"} 0.0",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
-        }
-        assert_eq!(text.matches("squall_incident_spread{").count(), 1);
-        metrics.incidents_measured([]);
-        metrics.dependencies([]);
-        let text = metrics.encode();
-        assert!(!text.contains("squall_incident_amplification{"), "{text}");
-        assert!(!text.contains("squall_dependency_resolution_seconds{"), "{text}");
-    }
-
-    #[test]
-    fn an_incident_is_active_until_it_ends_or_changes_its_class() {
-        let metrics = Metrics::new();
-        metrics.incidents_active([("payments", "inconclusive"), ("search", "partial-jitter")]);
-        metrics.incidents_active([("payments", "backoff-without-jitter")]);
-        let text = metrics.encode();
-        let active: Vec<&str> =
-            text.lines().filter(|line| line.starts_with("squall_incident_active{")).collect();
-        let wanted = "squall_incident_active{dependency=\"payments\",\
-                      classification=\"backoff-without-jitter\"} 1";
-        assert_eq!(active, [wanted]);
-    }
-
-    #[test]
-    fn every_sample_has_a_declared_family_and_the_name_of_its_kind() {
-        let text = exposition();
-        let mut kinds = std::collections::HashMap::new();
-        for line in text.lines() {
-            if let Some(declared) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = declared.split_once(' ').unwrap();
-                assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
-                kinds.insert(name.to_owned(), kind.to_owned());
-            }
-        }
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let name = line.split(['{', ' ']).next().unwrap();
-            let family = ["_bucket", "_count", "_sum"]
-                .into_iter()
-                .find_map(|end| name.strip_suffix(end).filter(|f| kinds.contains_key(*f)));
-            assert!(kinds.contains_key(family.unwrap_or(name)), "{line}");
-            assert!(name.starts_with("squall_"), "{line}");
-        }
-        assert!(text.ends_with('\n') && !text.contains("# EOF"));
     }
 }

@@ -56,6 +56,9 @@ pub struct ModelJson {
     pub error_ratio: Number,
     /// Each target's share of the traffic, by its number.
     pub shares: Vec<Number>,
+    /// Who calls, by the target's number; none where the watch names no label of the caller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
     /// Seconds between two scrapes of one target.
     pub scrape_interval_seconds: Number,
     /// Seconds between two scrapes of any target.
@@ -161,6 +164,7 @@ impl From<&Model> for ModelJson {
             dispersion: Number(model.dispersion),
             error_ratio: Number(model.error_ratio),
             shares: model.shares.iter().copied().map(Number).collect(),
+            clients: model.clients.clone(),
             scrape_interval_seconds: Number(model.scrape_seconds),
             effective_step_seconds: Number(model.step_seconds),
             resolvable_gap_seconds: Number(model.gap_seconds),
@@ -226,6 +230,7 @@ mod tests {
                 dispersion: 1.2,
                 error_ratio: 0.01,
                 shares: vec![0.5, 0.5],
+                clients: vec!["till".to_owned()],
                 scrape_seconds: 15.0,
                 step_seconds: 7.5,
                 gap_seconds: 15.0,

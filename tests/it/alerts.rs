@@ -69,8 +69,11 @@ fn every_metric_of_squalls_own_that_the_rules_name_is_exported_under_that_name()
     metrics.source_query("main", Duration::from_millis(30));
     metrics.source_up("main", true);
     metrics.tick(Duration::from_millis(5));
+    metrics.poll("main", Duration::from_millis(40));
+    metrics.fit(Duration::from_millis(7));
     metrics.incidents_active([("payments", "backoff-without-jitter")]);
     metrics.receiver_known("hook");
+    metrics.outbox([]);
     metrics.invariant_violation("counts_are_finite");
     let exported = metrics.encode();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules/alerts").join(RULES);

@@ -80,12 +80,14 @@ fn every_query_parses_and_names_metrics_that_are_exported() {
     metrics.source_query("main", Duration::from_millis(30));
     metrics.source_up("main", true);
     metrics.tick(Duration::from_millis(5));
+    metrics.poll("main", Duration::from_millis(40));
+    metrics.fit(Duration::from_millis(7));
     metrics.incidents_active([("payments", "backoff-without-jitter")]);
     metrics.incidents_measured([("payments", "backoff-without-jitter", 4.0, Some(0.01))]);
     metrics.dependencies([(["payments", "http", "main"], "watched", Some(1.5))]);
     metrics.receiver_known("hook");
+    metrics.outbox([]);
     metrics.invariant_violation("counts_are_finite");
-    metrics.poll_dropped();
     let exported = metrics.encode();
     let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
     let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':');

@@ -69,6 +69,13 @@ performance.getEntriesByType('resource').forEach(r => {
 return faults;
 "#;
 
+/// Whether every picture is there, those further down too.
+const ALL_DRAWN: &str = "const shown = [...document.images].filter(i => i.getClientRects().length); \
+                         shown.forEach(i => { i.loading = 'eager'; }); \
+                         const fits = i => i.currentSrc.includes('width=380') === innerWidth <= 640; \
+                         return shown.every(i => i.complete && i.naturalWidth > 0 \
+                         && (!i.closest('picture') || fits(i)))";
+
 /// A browser and the program that drives it.
 struct Browser {
     driver: WebDriver,
@@ -151,30 +158,44 @@ impl Browser {
     async fn look(&self, name: &str) {
         for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)] {
             let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
-            let media =
-                json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
-            self.ask("goog/cdp/execute", &media).await;
+            self.command("Emulation.setEmulatedMedia", json!({"features": features})).await;
             let size =
                 json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
-            let metrics = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": size});
-            self.ask("goog/cdp/execute", &metrics).await;
-            let all_drawn = "return [...document.images].filter(i => i.getClientRects().length \
-                             && i.loading !== 'lazy').every(i => i.complete && i.naturalWidth > 0)";
-            self.until("every picture is drawn", CHANGE_WAIT, all_drawn).await;
+            self.command("Emulation.setDeviceMetricsOverride", size).await;
+            self.until("every picture is drawn", CHANGE_WAIT, ALL_DRAWN).await;
             let faults = self.value(FAULTS).await;
             assert_eq!(faults, json!([]), "{name}, {scheme}, {width} px");
-            let whole = json!({"cmd": "Page.captureScreenshot",
-                "params": {"captureBeyondViewport": true, "format": "png"}});
-            let picture = self.ask("goog/cdp/execute", &whole).await;
-            let bytes = base64(picture["data"].as_str().unwrap());
-            std::fs::write(self.pictures.join(format!("{name}-{scheme}-{width}.png")), bytes)
-                .unwrap();
+            self.keep_whole(&format!("{name}-{scheme}-{width}"), width).await;
         }
-        self.ask(
-            "goog/cdp/execute",
-            &json!({"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}}),
-        )
-        .await;
+        self.command("Emulation.clearDeviceMetricsOverride", json!({})).await;
+        self.command("Emulation.setEmulatedMedia", json!({"features": []})).await;
+    }
+
+    /// Sends the browser a command of its own protocol.
+    async fn command(&self, command: &str, parameters: Value) -> Value {
+        self.ask("goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await
+    }
+
+    /// Keeps a picture of the whole page in this width.
+    async fn keep_whole(&self, name: &str, width: u32) {
+        let tall = self.value("return document.documentElement.scrollHeight").await;
+        let size = json!({"width": width, "height": tall, "deviceScaleFactor": 1, "mobile": false});
+        self.command("Emulation.setDeviceMetricsOverride", size).await;
+        self.until("every picture is drawn", CHANGE_WAIT, ALL_DRAWN).await;
+        self.keep(name).await;
+    }
+
+    /// Keeps a picture of what the window shows.
+    async fn keep(&self, name: &str) {
+        let parameters = json!({"format": "png"});
+        let picture = self.command("Page.captureScreenshot", parameters).await;
+        let bytes = base64(picture["data"].as_str().unwrap());
+        std::fs::write(self.pictures.join(format!("{name}.png")), bytes).unwrap();
+    }
+
+    /// Presses a key where the focus is.
+    async fn press(&self, key: Key) {
+        self.driver.action_chain().send_keys(key).perform().await.unwrap();
     }
 
     /// Fails on anything that the console calls an error or a warning.
@@ -216,6 +237,7 @@ async fn the_first_storm_is_seen_read_judged_and_found_again() {
     });
     let browser = Browser::start(folder.path()).await;
     let top = format!("http://127.0.0.1:{port}/");
+    browser.command("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
     browser.driver.goto(&top).await.unwrap();
     browser.value("window.neverReloaded = true").await;
     let is_live = "return document.getElementById('live').classList.contains('on')";
@@ -228,6 +250,15 @@ async fn the_first_storm_is_seen_read_judged_and_found_again() {
     browser.until("the first storm is on the page", STORM_WAIT, fires).await;
     assert_eq!(browser.value("return window.neverReloaded === true").await, json!(true));
     browser.look("now").await;
+
+    // The first stop of the keyboard leads past the navigation.
+    browser.press(Key::Tab).await;
+    let skips = "const a = document.activeElement; \
+                 return a.className === 'skip' && a.getBoundingClientRect().left >= 0";
+    browser.until("the way past the navigation is shown", CHANGE_WAIT, skips).await;
+    browser.press(Key::Enter).await;
+    let is_past = "return document.activeElement.id === 'main'";
+    browser.until("the focus is on the content", CHANGE_WAIT, is_past).await;
 
     // It is opened, from the keyboard, and read.
     let card = browser.driver.find(By::Css(".card a[href^='incidents/']")).await.unwrap();
@@ -285,6 +316,24 @@ async fn the_first_storm_is_seen_read_judged_and_found_again() {
     zone.click().await.unwrap();
     assert_eq!(browser.value(time).await, utc);
 
+    // A chosen theme, the pictures included.
+    let theme = browser.driver.find(By::Id("theme")).await.unwrap();
+    for chosen in ["light", "dark"] {
+        theme.click().await.unwrap();
+        browser.until("every picture is drawn", CHANGE_WAIT, ALL_DRAWN).await;
+        let follows = format!(
+            "return document.documentElement.dataset.theme === '{chosen}' && \
+             [...document.querySelectorAll('figure img')].every(i => i.src.endsWith('&theme={chosen}'))"
+        );
+        browser.until("the pictures follow", CHANGE_WAIT, &follows).await;
+        assert_eq!(browser.value(FAULTS).await, json!([]), "{chosen} by choice");
+        browser.keep_whole(&format!("incident-chosen-{chosen}"), 1280).await;
+    }
+    browser.command("Emulation.clearDeviceMetricsOverride", json!({})).await;
+    theme.click().await.unwrap();
+    let is_auto = "return ![...document.images].some(i => i.src.includes('theme='))";
+    browser.until("the theme is the system's again", CHANGE_WAIT, is_auto).await;
+
     for (path, name) in [("dependencies", "dependencies"), ("schedules", "schedules")] {
         browser.driver.goto(&format!("{top}{path}")).await.unwrap();
         browser
@@ -295,6 +344,36 @@ async fn the_first_storm_is_seen_read_judged_and_found_again() {
         browser.until("it opens", CHANGE_WAIT, "return !!document.querySelector('.crumbs')").await;
         browser.look(&format!("{name}-one")).await;
     }
+
+    // When more of it has come; the pictures in README.md are these.
+    browser.driver.goto(&page).await.unwrap();
+    let has_waves = "return [...document.querySelectorAll('#numbers caption')] \
+                     .some(c => c.textContent === 'Waves' && c.parentNode.tBodies[0].rows.length >= 5)";
+    browser.until("five waves are told", STORM_WAIT, has_waves).await;
+    browser.until("every picture is drawn", CHANGE_WAIT, ALL_DRAWN).await;
+    browser.look("incident-later").await;
+    browser.keep("incident-window").await;
+    let id = page.rsplit('/').next().unwrap();
+    let plot = get(port, &format!("/api/v1/incidents/{id}/plot.svg")).expect("a picture");
+    assert_eq!(plot.status, 200);
+    std::fs::write(browser.pictures.join("incident.svg"), plot.body).unwrap();
+
+    // Without a script it is read and found all the same.
+    browser.command("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
+    browser.driver.goto(&page).await.unwrap();
+    let reads = "return document.querySelectorAll('#advice li').length > 0 \
+                 && document.querySelector('figure img').naturalWidth > 0 \
+                 && /incidents feedback/.test(document.querySelector('noscript code').textContent) \
+                 && document.getElementById('feedback').hidden && document.getElementById('zone').hidden";
+    browser.until("it is read without a script", CHANGE_WAIT, reads).await;
+    browser.keep_whole("incident-no-script", 1280).await;
+    browser.command("Emulation.clearDeviceMetricsOverride", json!({})).await;
+    browser.driver.goto(&top).await.unwrap();
+    let search = browser.driver.find(By::Css("input[name=q]")).await.unwrap();
+    search.send_keys("nothing-is-called-so").await.unwrap();
+    search.send_keys(Key::Enter).await.unwrap();
+    browser.until("nothing fits", CHANGE_WAIT, is_empty).await;
+
     browser.expect_quiet_console().await;
     browser.driver.clone().quit().await.unwrap();
 }

@@ -4,6 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::callers::{Caller, callers};
 use super::parts::{
     class_chip, class_meaning, class_name, encoded, figure, lasting, severity_chip, shortened,
     state_chip, time,
@@ -18,11 +19,14 @@ use crate::classify::{Class, Verdict};
 use crate::detect::Evidence;
 use crate::incident::{Feedback, Incident, State as Standing};
 use crate::plot::{Picture, pictures};
+use crate::series::Timestamp;
 use crate::store::Revision;
 use crate::wire::{IncidentJson, SeenBeforeJson};
 
 /// Revisions shown, the newest; all are in the record.
 const REVISIONS_SHOWN: usize = 40;
+/// Callers shown, those who sent most.
+const CALLERS_SHOWN: usize = 5;
 /// Clients shown that fit.
 const MATCHES_SHOWN: usize = 8;
 
@@ -42,6 +46,7 @@ async fn built(shared: &Shared, id: String) -> Result<Response, ApiError> {
     let revisions = shared.store.revisions(&incident.id).await.unwrap_or_default();
     let said = shared.store.feedback(&incident.id).await.unwrap_or_default();
     let before = shared.store.seen_before(&incident).await.ok();
+    let callers = callers(&incident, &series);
     let name = incident.dependency.name();
     let verdict = &incident.verdict;
     let body = html! {
@@ -51,7 +56,7 @@ async fn built(shared: &Shared, id: String) -> Result<Response, ApiError> {
             h1.name { a href={ "../dependencies/" (key_id(&incident.dependency)) } { (name) } }
             p.chips { (class_chip(verdict.class)) (severity_chip(verdict.severity)) (state_chip(incident.state)) }
             p.lead { (verdict.summary) "." }
-            (facts(&incident))
+            (facts(&incident, shared.clock.now()))
         }
         div #picture data-live="" {
             @if drawn.contains(&Picture::Incident) { (figure_of(&incident, Picture::Incident)) }
@@ -62,7 +67,7 @@ async fn built(shared: &Shared, id: String) -> Result<Response, ApiError> {
                 section #evidence data-live="" aria-labelledby="h-evidence" { (evidence(verdict)) }
             }
             div {
-                section #matches data-live="" aria-labelledby="h-matches" { (matches(verdict)) }
+                section #matches data-live="" aria-labelledby="h-matches" { (matches(verdict, &name, &callers)) }
                 section aria-labelledby="h-meaning" {
                     h2 #h-meaning { "What that is" }
                     p { (class_meaning(verdict.class)) }
@@ -87,10 +92,10 @@ async fn built(shared: &Shared, id: String) -> Result<Response, ApiError> {
 }
 
 /// The few numbers that a person paged looks for first.
-fn facts(incident: &Incident) -> Markup {
+fn facts(incident: &Incident, now: Timestamp) -> Markup {
     let verdict = &incident.verdict;
     let impact = &verdict.impact;
-    let end = incident.ended_at.unwrap_or(incident.updated_at);
+    let end = incident.ended_at.unwrap_or_else(|| now.max(incident.updated_at));
     html! {
         dl.facts {
             div { dt { "First failure" } dd { (time(verdict.started_at)) } }
@@ -99,7 +104,11 @@ fn facts(incident: &Incident) -> Markup {
                 dd { (lasting(end.seconds_since(verdict.started_at))) }
             }
             @if let Some(next) = verdict.next_wave_at.filter(|_| incident.ended_at.is_none()) {
-                div { dt { "Next wave" } dd { (time(next)) } }
+                div {
+                    dt { "Next wave" }
+                    // It is seen a scrape and a look later.
+                    dd { @if next < now { "was due " } (time(next)) }
+                }
             }
             div { dt { "Peak" } dd { (figure(impact.peak_rate)) "/s, normal is " (figure(impact.baseline_rate)) "/s" } }
             div { dt { "Failing" } dd { (percent(impact.error_ratio)) } }
@@ -130,12 +139,14 @@ fn figure_of(incident: &Incident, picture: Picture) -> Markup {
         }
         other => other.title().to_owned(),
     };
-    let wide = if picture == Picture::Incident { "" } else { "&width=560" };
+    // Sizes, so that nothing moves while a picture comes.
+    let wide = if picture == Picture::Incident { 880 } else { 560 };
+    let height = picture.height();
     html! {
         figure {
             picture {
-                source media="(max-width: 640px)" srcset={ (address) "&width=380" };
-                img src={ (address) (wide) } alt=(alt) loading=[(picture != Picture::Incident).then_some("lazy")];
+                source media="(max-width: 640px)" srcset={ (address) "&width=380" } width="380" height=(height);
+                img src={ (address) "&width=" (wide) } width=(wide) height=(height) alt=(alt) loading=[(picture != Picture::Incident).then_some("lazy")];
             }
             figcaption { strong { (picture.title()) ". " } (picture.caption()) }
         }
@@ -152,7 +163,9 @@ fn advice(verdict: &Verdict) -> Markup {
                 @for advice in &verdict.advice {
                     li {
                         strong { (advice.title) } " " (advice.text)
-                        @if !advice.effect.is_empty() { " " em { (advice.effect) "." } }
+                        @if !advice.effect.is_empty() {
+                            " " em { (advice.effect) @if !advice.effect.ends_with('.') { "." } }
+                        }
                     }
                 }
             }
@@ -187,9 +200,21 @@ fn evidence(verdict: &Verdict) -> Markup {
     }
 }
 
-fn matches(verdict: &Verdict) -> Markup {
+fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
     html! {
         h2 #h-matches { "Which client" }
+        @if !callers.is_empty() {
+            p { "Who sent what came above normal:" }
+            ul {
+                @for caller in callers.iter().take(CALLERS_SHOWN) {
+                    li {
+                        b { (shortened(&caller.name, 80)) } " " (percent(caller.share))
+                        " " span.soft { "(" (figure(caller.excess)) " requests)" }
+                    }
+                }
+            }
+            @if callers.len() > CALLERS_SHOWN { p.soft { "and " (callers.len() - CALLERS_SHOWN) " more" } }
+        }
         @if let Some(schedule) = &verdict.schedule {
             p { "The clients come back " (describe(schedule)) "." }
         }
@@ -201,7 +226,15 @@ fn matches(verdict: &Verdict) -> Markup {
                 p { "There is no schedule in these retries that would name a client." }
             }
         } @else {
-            p { "Libraries that retry like this, the closest first:" }
+            @if verdict.matches.len() == 1 {
+                p { "One library that squall knows retries like this:" }
+            } @else {
+                p {
+                    "Libraries that retry like this, the closest first. Their waits alone do not tell \
+                     these " (verdict.matches.len()) " apart: look for the one that your callers of "
+                    (shortened(name, 60)) " use."
+                }
+            }
             ul {
                 @for found in verdict.matches.iter().take(MATCHES_SHOWN) {
                     li {

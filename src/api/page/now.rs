@@ -16,6 +16,7 @@ use crate::api::parameters::Parameters;
 use crate::api::{Board, Shared};
 use crate::classify::Class;
 use crate::incident::{Incident, State as Standing, Visibility};
+use crate::series::Timestamp;
 use crate::store::IncidentQuery;
 
 /// Incidents on a page of the list: what fits a few screens.
@@ -50,7 +51,7 @@ async fn built(shared: &Shared, query: Option<&str>) -> Result<Response, ApiErro
     let listed = listed(shared, &question).await?;
     let board = shared.board.borrow().clone();
     let body = html! {
-        div #now data-live="" { (now(&board)) }
+        div #now data-live="" { (now(&board, shared.clock.now())) }
         section aria-labelledby="record" {
             h2 #record { "Incidents" }
             (filters(&shown))
@@ -92,7 +93,7 @@ impl Shown {
 }
 
 /// What is firing, in cards, and how the rest is.
-fn now(board: &Board) -> Markup {
+fn now(board: &Board, at: Timestamp) -> Markup {
     let mut open: Vec<&Incident> =
         board.incidents.iter().filter(|it| it.state != Standing::Resolved).collect();
     // What pages first, then the newest.
@@ -112,7 +113,7 @@ fn now(board: &Board) -> Markup {
             (quiet(board))
         } @else {
             div.cards {
-                @for incident in open.iter().take(CARDS_MAX) { (card(incident)) }
+                @for incident in open.iter().take(CARDS_MAX) { (card(incident, at)) }
             }
             @if open.len() > CARDS_MAX {
                 p { a href="./?state=firing" { "All " (open.len()) " that are open" } }
@@ -151,7 +152,7 @@ fn quiet(board: &Board) -> Markup {
     }
 }
 
-fn card(incident: &Incident) -> Markup {
+fn card(incident: &Incident, at: Timestamp) -> Markup {
     let verdict = &incident.verdict;
     let href = address(incident);
     let version = incident.updated_at.millis();
@@ -159,14 +160,14 @@ fn card(incident: &Incident) -> Markup {
         format!("api/v1/incidents/{}/plot.svg?width=420&v={version}", encoded(&incident.id.0));
     html! {
         article.card.(verdict.severity.as_str()) {
-            h3 { a href=(href) { (shortened(&incident.dependency.name(), NAME_SHOWN)) } }
+            h2 { a href=(href) { (shortened(&incident.dependency.name(), NAME_SHOWN)) } }
             p.chips { (class_chip(verdict.class)) (severity_chip(verdict.severity)) (state_chip(incident.state)) }
             p { (shortened(&verdict.summary, SUMMARY_SHOWN)) }
             img src=(picture) width="420" height="340" loading="lazy"
                 alt={ "The load of " (shortened(&incident.dependency.name(), NAME_SHOWN)) " since the first failure" };
             p.soft {
                 "Since " (time(verdict.started_at))
-                @if let Some(next) = verdict.next_wave_at { " · next wave " (time(next)) }
+                @if let Some(next) = verdict.next_wave_at.filter(|next| *next > at) { " · next wave " (time(next)) }
             }
         }
     }

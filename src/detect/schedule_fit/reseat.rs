@@ -133,9 +133,10 @@ fn sums(train: &Train, stands: &[Stand]) -> Vec<f64> {
 }
 
 /// A straight line by least squares: its level at 0 and its slope; no slope without two places.
-fn line(points: impl Iterator<Item = (f64, f64, f64)> + Clone) -> Option<(f64, Option<f64>)> {
+fn line(points: impl Iterator<Item = (f64, f64, f64)>) -> Option<(f64, Option<f64>)> {
+    let points: Vec<(f64, f64, f64)> = points.collect();
     let (mut weight, mut mean_x, mut mean_y) = (0.0, 0.0, 0.0);
-    for (x, y, w) in points.clone() {
+    for &(x, y, w) in &points {
         weight += w;
         mean_x += w * x;
         mean_y += w * y;
@@ -170,15 +171,28 @@ fn seat(stands: &[Stand], train: &Train) -> Option<Train> {
     Some(Train { latency, onset: onset / weight, ..*train })
 }
 
-/// The base that leaves the waves in place best, at the latency of the train.
+/// The base that leaves the waves in place best, at the latency of the train: Gauss and Newton's
+/// steps, since a cap makes the sums bend.
 fn solve_base(stands: &[Stand], train: &Train) -> Option<f64> {
     let mut base = train.base;
-    // The cap makes the sums bend: a few steps, each from the sums at the last base.
-    for _ in 0..4 {
-        let sums = sums(&Train { base, ..*train }, stands);
-        let points = stands.iter().zip(&sums).map(|(stand, sum)| {
-            (sum / base, stand.start - stand.retry as f64 * train.latency, stand.height)
-        });
+    for _ in 0..6 {
+        let shape = Train { base, ..*train };
+        // How fast each sum grows with the base: only waits under the cap do.
+        let under = Train { cap: f64::INFINITY, base: 1.0, ..*train };
+        let growth: Vec<f64> = stands
+            .iter()
+            .map(|stand| {
+                (1..=stand.retry)
+                    .filter_map(|retry| under.wait(retry, &[]))
+                    .filter(|wait| wait * base < train.cap)
+                    .sum()
+            })
+            .collect();
+        let points =
+            stands.iter().zip(sums(&shape, stands)).zip(&growth).map(|((stand, sum), growth)| {
+                let rest = stand.start - stand.retry as f64 * train.latency - sum;
+                (*growth, rest + growth * base, stand.height)
+            });
         let (_, slope) = line(points)?;
         base = slope?.clamp(BASE_MIN, (train.cap / 1.03).max(BASE_MIN));
     }

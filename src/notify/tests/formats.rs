@@ -214,14 +214,18 @@ fn the_end_is_stated_for_a_quarter_of_an_hour() {
     assert_eq!(active.at(alert_ends.plus(RESOLVED_FOR).plus_seconds(0.001)).len(), 0);
 }
 
-#[test]
-fn slack_gets_a_message_that_a_person_reads() {
-    let slack = Slack {
+fn slack() -> Slack {
+    Slack {
         name: "chat".to_owned(),
         webhook_url: Secret::Inline(String::new()),
         http: http(),
         links: links(),
-    };
+    }
+}
+
+#[test]
+fn slack_gets_a_message_that_a_person_reads() {
+    let slack = slack();
     let mut made = incident();
     made.verdict.summary = "payments <b> & ledger".to_owned();
     let body = slack.body(&message(vec![told(Event::Firing, &made)], Vec::new()));
@@ -349,4 +353,27 @@ fn what_is_final_and_what_is_tried_again() {
     check(404, false, Reason::BadStatus);
     check(429, false, Reason::RateLimited);
     check(503, false, Reason::BadStatus);
+}
+
+#[test]
+fn a_hostile_name_is_only_text_in_slack_and_no_longer_than_people_read() {
+    for name in
+        ["<script>alert(1)</script>\"'&{}", "<!channel> <@U1> <http://x|y>", &"🌩️".repeat(600)]
+    {
+        let mut made = incident();
+        made.dependency.labels = crate::series::Labels::new([("dependency", name)]);
+        made.verdict.summary = format!("{name}: about 1,220 clients retry in step");
+        made.verdict.advice[0].text = name.repeat(3);
+        made.verdict.matches[0].name = name.to_owned();
+        let body = slack().body(&message(vec![told(Event::Firing, &made)], Vec::new()));
+        // What is linked is squall's alone: `<` begins nothing else.
+        let written = body.to_string();
+        for (at, _) in written.match_indices('<') {
+            assert!(written[at + 1..].starts_with("http://squall.example:9797/"), "{written}");
+        }
+        let attachment = &body["attachments"][0];
+        assert!(body["text"].as_str().unwrap().chars().count() < 800, "{written}");
+        assert!(attachment["title"].as_str().unwrap().chars().count() < 300, "{written}");
+        assert!(attachment["text"].as_str().unwrap().chars().count() < 4000, "{written}");
+    }
 }

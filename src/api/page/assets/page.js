@@ -16,9 +16,19 @@
   var themes = ["auto", "light", "dark"];
   var theme = stored("squall.theme") || "auto";
   var themeButton = byId("theme");
+  // A picture knows the theme of the system, and has to be asked for in another.
+  var showThemeOfPictures = function (within) {
+    within.querySelectorAll("img[src*='plot.svg?'], source[srcset*='plot.svg?']").forEach(function (element) {
+      var name = element.hasAttribute("srcset") ? "srcset" : "src";
+      var had = element.getAttribute(name);
+      var wanted = had.replace(/&theme=\w+/, "") + (theme === "auto" ? "" : "&theme=" + theme);
+      if (wanted !== had) { element.setAttribute(name, wanted); }
+    });
+  };
   var showTheme = function () {
     if (theme === "auto") { delete document.documentElement.dataset.theme; }
     else { document.documentElement.dataset.theme = theme; }
+    showThemeOfPictures(document);
     themeButton.textContent = "Theme: " + theme;
   };
   themeButton.hidden = false;
@@ -80,6 +90,9 @@
     }).then(function (text) {
       if (!text) { return; }
       var fresh = new DOMParser().parseFromString(text, "text/html");
+      // As the reader wants it, before it is compared: what has not changed stays untouched.
+      showTimes(fresh);
+      showThemeOfPictures(fresh);
       document.querySelectorAll("[data-live][id]").forEach(function (old) {
         var found = fresh.getElementById(old.id);
         if (!found || found.isEqualNode(old)) { return; }
@@ -91,7 +104,6 @@
         var put = document.importNode(found, true);
         old.replaceWith(put);
         opened.forEach(function (id) { var d = byId(id); if (d) { d.open = true; } });
-        showTimes(put);
         if (active) {
           var same = active.id ? byId(active.id) : Array.from(put.querySelectorAll("a[href]")).find(
             function (link) { return link.getAttribute("href") === active.getAttribute("href"); });
