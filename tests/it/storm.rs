@@ -219,9 +219,21 @@ fn storms_on_a_real_prometheus_are_paged_by_name_and_look_alikes_are_not() {
     assert_eq!(daemon.terminate(), Some(0), "{}", daemon.output());
 }
 
-/// The daemon's own metrics pass the check of Prometheus' own tool.
+/// The daemon's own metrics say what it did, and pass the check of Prometheus' own tool.
 fn metrics_are_good(port: u16) {
     let metrics = get(port, "/metrics").expect("metrics").body;
+    // After storms that were asked for, fitted, saved and told.
+    for (name, least) in [
+        ("squall_poll_duration_seconds_count{", 1.0),
+        ("squall_fit_duration_seconds_count ", 1.0),
+        ("squall_series{", 1.0),
+        ("squall_outbox_notifications{", 0.0),
+        ("squall_backlog_changes ", 0.0),
+    ] {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        assert!(value.is_some_and(|value| value >= least), "{name}: {line:?}");
+    }
     let folder = TempDir::new().expect("a temporary folder");
     let file = folder.path().join("metrics");
     fs::write(&file, metrics).expect("a file");
