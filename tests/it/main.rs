@@ -13,6 +13,7 @@ mod bad_days;
 mod config;
 mod daemon;
 mod laboratory;
+mod manners;
 mod notify;
 mod replicas;
 mod rules;
