@@ -23,8 +23,8 @@ test-servers:      ## the end-to-end tests against other servers: VictoriaMetric
 
 backtest-month:    ## thirty days of fifty dependencies, twelve storms planted, found by `squall backtest`
 	SQUALL_TEST_BACKTEST_DAYS=30 SQUALL_TEST_BACKTEST_DAY_SECONDS=86400 SQUALL_TEST_BACKTEST_DEPENDENCIES=50 \
-	SQUALL_TEST_BACKTEST_STORMS=12 SQUALL_TEST_BACKTEST_TARGETS=2 \
+	SQUALL_TEST_BACKTEST_STORMS=12 SQUALL_TEST_BACKTEST_TARGETS=4 \
 	$(CARGO) test --release --locked --test it -- --nocapture a_backtest_finds_what_was_planted
 
-accuracy:          ## the detection figures, over the laboratory's scenarios
-	@echo "the laboratory's scoring is not wired in yet" >&2; exit 1
+accuracy:          ## the detection figures, over 3,276 drawn cases (an hour); DRAWS=400 for fewer
+	$(CARGO) test --release --locked --quiet --test accuracy -- $(DRAWS)

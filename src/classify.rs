@@ -5,7 +5,9 @@
 //! none of them is serialisable, each of those has wire types of its own.
 
 pub mod advice;
+pub mod corroborate;
 pub mod decide;
+mod evidence;
 pub mod matching;
 pub mod sentence;
 
@@ -354,18 +356,21 @@ pub fn complete(
     dependency: &str,
     resolution: &Resolution,
     rules: &Rules,
+    what_if: &advice::WhatIf,
 ) -> Finding {
     let Finding::Storm { mut verdict, ripeness } = finding else { return finding };
+    let told =
+        verdict.schedule.as_ref().map(|schedule| matching::of_substance(schedule, &verdict.waves));
     let seen = matching::Seen {
         resolvable_gap_seconds: resolution.gap_seconds,
         ..matching::Seen::default()
     };
     (verdict.matches, verdict.advice) = advice::match_and_advise(
         verdict.class,
-        verdict.schedule.as_ref(),
+        told.as_ref(),
         &seen,
         &verdict.impact,
-        &advice::Effects::default(),
+        &what_if.effects(&verdict),
         rules,
     );
     let would_take = resolution.would_take(WAIT_OF_INTEREST_SECONDS);

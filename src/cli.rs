@@ -30,6 +30,7 @@ mod report;
 pub mod rules;
 pub mod run;
 pub mod simulate;
+mod what_if;
 
 /// Exit code of a command that failed while running.
 const EXIT_FAILED: u8 = 1;

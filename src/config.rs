@@ -22,12 +22,13 @@ mod notify;
 mod prometheus;
 mod read;
 mod reference;
+mod rules;
 mod secret;
 mod storage;
 mod watch;
 pub mod web;
 
-pub use effective::effective;
+pub use effective::{effective, quoted};
 pub use http::{Authorization, BasicAuth, HttpConfig, OAuth2, TlsConfig};
 pub use notify::{
     AlertmanagerReceiver, EmailReceiver, OpsgenieReceiver, PagerdutyReceiver, Receiver,
@@ -36,6 +37,7 @@ pub use notify::{
 pub use prometheus::PrometheusConfig;
 pub use read::{FileKind, kind_of, read};
 pub use reference::reference;
+pub use rules::{OwnRules, rule_files};
 pub use secret::Secret;
 pub use storage::{Engine, StorageConfig};
 pub use watch::{WatchConfig, selector};
@@ -54,6 +56,8 @@ pub struct Config {
     pub notify: Vec<Receiver>,
     /// Where the record is kept.
     pub storage: StorageConfig,
+    /// Rules of the user's own, and with them all that are known.
+    pub rules: OwnRules,
 }
 
 /// A file that cannot be used.

@@ -19,7 +19,9 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Board, ChangeEvent, Parts, Readiness, ReloadRequest, WebConfig};
+use crate::api::{
+    self, Board, ChangeEvent, KnownRules, Parts, Readiness, ReloadRequest, WebConfig,
+};
 use crate::clock::Clock;
 use crate::config::{Config, Engine, PrometheusConfig, WatchConfig};
 use crate::incident::Incident;
@@ -37,7 +39,7 @@ mod senders;
 mod signals;
 mod watcher;
 
-pub use build::{notifiers, prometheus_sources, store_config};
+pub use build::{notifiers, prometheus_source, prometheus_sources, store_config};
 pub use signals::until_told;
 
 use recorder::{PlannerFactory, REPORTS_WAITING, Recorder, Report};
@@ -68,8 +70,6 @@ pub struct Loaded {
 pub struct Setup {
     /// The configuration to begin with.
     pub loaded: Loaded,
-    /// The rules known.
-    pub rules: Arc<Rules>,
     /// Reads the configuration again.
     pub loader: Loader,
     /// Makes the sources.
@@ -144,9 +144,18 @@ enum Ended {
 struct Watched {
     source: PrometheusConfig,
     watches: Vec<WatchConfig>,
+    /// The rules that its pipeline names culprits by.
+    rules: Arc<Rules>,
     stop: CancellationToken,
     /// Its task.
     task: Id,
+}
+
+impl Watched {
+    /// Whether a new configuration asks for the same, so that its history can be kept.
+    fn is_like(&self, source: &PrometheusConfig, watches: &[WatchConfig], rules: &Rules) -> bool {
+        self.source == *source && self.watches == watches && *self.rules == *rules
+    }
 }
 
 /// A source of a new configuration, what to watch there, and its client unless it is watched like
@@ -155,7 +164,7 @@ type Plan = (PrometheusConfig, Vec<WatchConfig>, Option<Box<dyn Source>>);
 
 /// The running daemon.
 struct Daemon {
-    rules: Arc<Rules>,
+    rules: watch::Sender<Arc<KnownRules>>,
     factory: SourceFactory,
     loader: Loader,
     clock: Arc<dyn Clock>,
@@ -190,7 +199,6 @@ pub async fn run(
 ) -> Result<(), DaemonError> {
     let Setup {
         loaded,
-        rules,
         loader,
         sources,
         store,
@@ -209,7 +217,8 @@ pub async fn run(
     let (warm, mut warm_reader) = watch::channel(false);
     let (ready, ready_reader) =
         watch::channel(Readiness::NotReady("the last hour is not read yet"));
-    let (_rules, rules_reader) = watch::channel(Arc::new(build::known_rules(&rules)));
+    let known = build::known_rules(&loaded.config.rules.known);
+    let (rules, rules_reader) = watch::channel(Arc::new(known));
     let (web, web_reader) = watch::channel(Arc::new(loaded.web.clone()));
     let (tls, tls_reader) = watch::channel(tls);
     let (wake, wake_reader) = watch::channel(0);
@@ -428,6 +437,7 @@ impl Daemon {
                 Vec::new()
             }
         };
+        let rules = Arc::new(loaded.config.rules.known.clone());
         let mut plans: Vec<Plan> = Vec::new();
         for source in &loaded.config.prometheus {
             let watches: Vec<WatchConfig> = loaded
@@ -437,8 +447,7 @@ impl Daemon {
                 .filter(|watch| watch.sources.is_empty() || watch.sources.contains(&source.name))
                 .cloned()
                 .collect();
-            let is_watched =
-                self.watched.iter().any(|it| it.source == *source && it.watches == watches);
+            let is_watched = self.watched.iter().any(|it| it.is_like(source, &watches, &rules));
             let client = if is_watched { None } else { Some((self.factory)(source)?) };
             plans.push((source.clone(), watches, client));
         }
@@ -449,9 +458,9 @@ impl Daemon {
         for (source, watches, client) in plans {
             self.metrics.source_known(&source.name);
             match client {
-                Some(client) => self.watch(source, watches, client, &open),
+                Some(client) => self.watch(source, watches, client, &open, &rules),
                 None => {
-                    let is_it = |it: &Watched| it.source == source && it.watches == watches;
+                    let is_it = |it: &Watched| it.is_like(&source, &watches, &rules);
                     if let Some(index) = before.iter().position(is_it) {
                         self.watched.push(before.swap_remove(index));
                     }
@@ -461,6 +470,7 @@ impl Daemon {
         for gone in before {
             gone.stop.cancel();
         }
+        self.rules.send_replace(Arc::new(build::known_rules(&rules)));
         self.planner.send_replace(Arc::new(planner));
         self.web.send_replace(Arc::new(loaded.web.clone()));
         self.tls.send_replace(tls);
@@ -476,12 +486,13 @@ impl Daemon {
         watches: Vec<WatchConfig>,
         client: Box<dyn Source>,
         open: &[Incident],
+        rules: &Arc<Rules>,
     ) {
         let stop = self.stop.child_token();
         let running: Vec<pipeline::Watch> =
             watches.iter().map(|watch| watch.watch(&source.name)).collect();
-        let (settings, rules) = (self.pipeline.clone(), Arc::clone(&self.rules));
-        let fresh = move || Pipeline::new(settings.clone(), running.clone(), Arc::clone(&rules));
+        let (settings, known) = (self.pipeline.clone(), Arc::clone(rules));
+        let fresh = move || Pipeline::new(settings.clone(), running.clone(), Arc::clone(&known));
         let mut replicas = self.replicas.clone();
         let share = replicas.share();
         let watcher = Watcher {
@@ -505,7 +516,8 @@ impl Daemon {
             watcher.run().await;
             Ended::Watcher(name)
         });
-        self.watched.push(Watched { source, watches, stop, task });
+        let rules = Arc::clone(rules);
+        self.watched.push(Watched { source, watches, rules, stop, task });
     }
 
     /// Ends the senders there are and starts those of the new configuration. The outbox holds a

@@ -13,11 +13,13 @@
 //! A pass touches each new interval once: two cumulative sums. The fits run only for dependencies
 //! in which the screen found something, and less often the longer the trouble lasts.
 
+mod counters;
 pub mod replay;
 mod tracked;
 
 use std::sync::Arc;
 
+use crate::classify::advice::WhatIf;
 pub use crate::incident::lifecycle::Reason;
 use crate::incident::{Dependency, DependencyKey, Incident};
 use crate::rules::Rules;
@@ -37,6 +39,8 @@ pub struct Watch {
     pub by: Vec<String>,
     /// Labels that name the caller.
     pub client: Vec<String>,
+    /// Whether the requests hold the retries, as attempts do: a counter of calls hides them.
+    pub requests_hold_retries: bool,
     /// Whether an error selector is given; without one a flood cannot be told from a surge.
     pub has_errors: bool,
     /// Periods, in seconds, that are the exporter's own and no evidence (flush intervals).
@@ -76,6 +80,8 @@ pub struct Config {
     pub visibility_seconds: f64,
     /// Resolved incidents kept in memory, for each dependency.
     pub resolved_kept: usize,
+    /// What computes the effects of the advice, by a simulator that this module may not know.
+    pub what_if: WhatIf,
 }
 
 /// An hour: long enough for the dispersion of long sums, short enough to follow the day.
@@ -89,6 +95,7 @@ impl Default for Config {
             baseline_seconds: BASELINE_SECONDS,
             visibility_seconds: 0.0,
             resolved_kept: RESOLVED_KEPT,
+            what_if: WhatIf::default(),
         }
     }
 }
@@ -160,7 +167,7 @@ impl Pipeline {
                 watch: self.watches[watch.0].name.clone(),
                 labels: self.tables[watch.0].dependency_labels(number).clone(),
             };
-            let mut new = Tracked::new(key, self.watches[watch.0].has_errors);
+            let mut new = Tracked::new(key, &self.watches[watch.0]);
             if let Some(at) = self.waiting.iter().position(|open| same(&open.dependency, new.key()))
             {
                 new.take_up(self.waiting.remove(at));

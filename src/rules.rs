@@ -59,10 +59,20 @@ pub enum Rule {
 }
 
 /// The rules known to this process, sorted by id. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Rules {
     schedules: Vec<Arc<ScheduleRule>>,
     presets: Vec<Arc<Preset>>,
+}
+
+impl fmt::Debug for Rules {
+    // Hundreds of rules would bury whatever they are printed with.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("schedules", &self.schedules.len())
+            .field("presets", &self.presets.len())
+            .finish()
+    }
 }
 
 impl Rules {

@@ -17,8 +17,11 @@
 //!   limited to three, throttling in the client, cascading failures.
 //! * Huang et al., Metastable failures in the wild, OSDI 2022: load that outlives its trigger.
 
+use std::fmt;
+use std::sync::Arc;
+
 use super::matching::{Seen, match_schedule};
-use super::{Advice, Class, Impact, JitterKind, RuleMatch, Schedule};
+use super::{Advice, Class, Impact, JitterKind, RuleMatch, Schedule, Verdict};
 use crate::rules::Rules;
 use crate::rules::policy::{Family, Policy, Spread, seconds};
 
@@ -39,6 +42,44 @@ pub struct Effects {
     pub retry_budget: String,
     /// With three attempts at most.
     pub attempt_limit: String,
+}
+
+/// Computes the effects for a verdict. The core knows no simulator: whoever builds a pipeline
+/// passes one in, and without it the advice stands alone.
+#[derive(Clone, Default)]
+pub struct WhatIf(Option<Arc<Computed>>);
+
+/// The computation itself.
+type Computed = dyn Fn(&Verdict) -> Effects + Send + Sync;
+
+impl WhatIf {
+    /// Effects by `compute`, which is called for every verdict that is given.
+    #[must_use]
+    pub fn new(compute: Arc<Computed>) -> Self {
+        Self(Some(compute))
+    }
+
+    /// The effects for one verdict; empty where nothing computes them.
+    #[must_use]
+    pub fn effects(&self, verdict: &Verdict) -> Effects {
+        self.0.as_ref().map(|compute| compute(verdict)).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for WhatIf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WhatIf").field(&self.0.is_some()).finish()
+    }
+}
+
+impl PartialEq for WhatIf {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 /// The advice for an incident of `class`, most useful first.
@@ -216,7 +257,8 @@ fn remedies(class: Class, matches: &[RuleMatch], rules: &Rules) -> Vec<Advice> {
 }
 
 /// Requests per second that a recovering dependency should see at most.
-fn limit_rate(impact: &Impact) -> f64 {
+#[must_use]
+pub fn limit_rate(impact: &Impact) -> f64 {
     impact.baseline_rate * (1.0 + HEADROOM)
 }
 

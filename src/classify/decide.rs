@@ -8,15 +8,14 @@
 //! Each family of the schedule fit must *fit* and win by a margin; where it only wins, or where the
 //! sampling could not have shown the waves, the answer is that the kind is open.
 
+use crate::classify::evidence::{evidence, schedule_of};
 use crate::classify::{
-    Class, Finding, Impact, JitterKind, Observation, ObservationKind, Ripeness, Schedule,
-    ScheduleFamily, Severity, Verdict, Wave,
+    Class, Finding, Impact, Observation, ObservationKind, Ripeness, Severity, Verdict, Wave,
 };
 use crate::detect::baseline::Baseline;
 use crate::detect::flood::Load;
 use crate::detect::resolution::Resolution;
-use crate::detect::schedule_fit::{Channel, Family, FitReport, Waits};
-use crate::detect::{Evidence, Test};
+use crate::detect::schedule_fit::{Family, FitReport, Waits};
 use crate::series::Timestamp;
 
 /// Failures above their floor under which nothing failed.
@@ -24,13 +23,15 @@ const FAILURES_MIN: f64 = 8.0;
 /// Failures over the floor's standard deviation under which nothing failed.
 const FAILURES_SDS: f64 = 5.0;
 /// Excess over its standard deviation that shows more attempts than are wanted.
-const EXCESS_SDS: f64 = 4.0;
+pub(super) const EXCESS_SDS: f64 = 4.0;
 /// Attempts per request wanted that show retries, once the excess is significant.
-const AMPLIFICATION_MIN: f64 = 1.15;
+pub(super) const AMPLIFICATION_MIN: f64 = 1.15;
 /// Margin of the score by which a family wins: twice a log-likelihood ratio, so e^6 to one.
 const GAIN_CLEAR: f64 = 12.0;
-/// Margin past which no later look changes the family.
+/// Margin past which one look is enough.
 const GAIN_CERTAIN: f64 = 60.0;
+/// The same where no failure speaks for the train.
+const GAIN_ALONE: f64 = 60.0;
 /// Deviance per interval up to which a family without waves fits.
 const GOODNESS_FITS: f64 = 4.0;
 /// Deviance per interval up to which a jittered decay fits: the drawn waits of one policy are
@@ -47,7 +48,7 @@ const GAIN_PER_WAVE: f64 = 1.25;
 /// Difference of scores under which two families explain the counts alike.
 const GAIN_TIE: f64 = 3.0;
 /// Intervals it takes to tell smeared waves from none.
-const INTERVALS_TO_SMEAR: usize = 30;
+const INTERVALS_TO_SMEAR: usize = 24;
 /// Growth of the waits from which a train may stand without failures.
 const GROWTH_ALONE: f64 = 1.25;
 /// Share of the excess in the later half of the activity from which load is held up: a half for a
@@ -57,10 +58,12 @@ const HELD_SHARE: f64 = 0.25;
 const GAIN_SMALL: f64 = 4.0;
 /// Waves that must stand apart before a schedule is named.
 const WAVES_MIN: usize = 2;
-/// Waves that must stand apart before the schedule is certain.
-const WAVES_CERTAIN: usize = 4;
+/// Waves that must stand apart before one look is enough.
+const WAVES_CERTAIN: usize = 3;
+/// The same where no failure speaks for the train.
+const WAVES_ALONE: usize = 4;
 /// Spread of a wave over the gap to the next under which the herd stays a herd.
-const SPREAD_HERD: f64 = 0.16;
+pub(super) const SPREAD_HERD: f64 = 0.16;
 /// Spread over which no waves are left.
 const SPREAD_WAVES: f64 = 0.4;
 /// Coarsest resolvable gap, seconds, at which the absence of waves is evidence of a flood: no
@@ -106,6 +109,8 @@ pub struct Scene<'a> {
     pub fit: Option<&'a FitReport>,
     /// The end of the newest interval.
     pub seen_until: Timestamp,
+    /// The class that fires by now.
+    pub fires: Option<Class>,
 }
 
 impl Scene<'_> {
@@ -118,7 +123,7 @@ impl Scene<'_> {
     }
 
     /// Whether anything failed beyond the usual.
-    fn failing(&self) -> bool {
+    pub(super) fn failing(&self) -> bool {
         let noise = (self.baseline.error_dispersion * self.load.error_floor.max(1.0)).sqrt();
         self.with_errors && self.load.failures() >= FAILURES_MIN.max(FAILURES_SDS * noise)
     }
@@ -144,10 +149,10 @@ impl Scene<'_> {
 }
 
 /// What the counts amount to.
-struct Reading {
-    class: Class,
-    ripeness: Ripeness,
-    score: f64,
+pub(super) struct Reading {
+    pub(super) class: Class,
+    pub(super) ripeness: Ripeness,
+    pub(super) score: f64,
 }
 
 /// Decides one look.
@@ -185,15 +190,20 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
 /// What the schedule fit says, where it says anything.
 fn train_reading(scene: &Scene<'_>) -> Option<Reading> {
     let fit = scene.fit?;
-    herd_reading(fit)
+    herd_reading(scene, fit)
         .or_else(|| smeared_reading(scene, fit))
         .or_else(|| jittered_reading(scene, fit))
 }
 
 /// Waves in step, by the fit.
-fn herd_reading(fit: &FitReport) -> Option<Reading> {
+fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let lockstep = &fit.lockstep;
-    if !stands_in_step(fit.winner()) || !waves_fit(fit) {
+    // What fires already stands as long as nothing explains the counts better.
+    let known = scene.fires == Some(Class::BackoffWithoutJitter);
+    if !stands_in_step(fit.winner())
+        || !requests_agree(fit)
+        || !(known || waves_fit(fit) && waves_seen(scene, fit))
+    {
         return None;
     }
     let class = if lockstep.spread < SPREAD_HERD {
@@ -208,12 +218,23 @@ fn herd_reading(fit: &FitReport) -> Option<Reading> {
     } else {
         fit.gain
     };
-    if margin < GAIN_CLEAR {
+    if margin < GAIN_CLEAR && !(known && class == Class::BackoffWithoutJitter) {
         return None;
     }
     let certain = margin > GAIN_CERTAIN && lockstep.waves_resolved >= WAVES_CERTAIN;
     let ripeness = if certain { Ripeness::Certain } else { Ripeness::Clear };
     Some(Reading { class, ripeness, score: margin })
+}
+
+/// Whether nothing says that requests come evenly while failures come in waves.
+fn requests_agree(fit: &FitReport) -> bool {
+    fit.agreement.is_none_or(|gain| gain >= -GAIN_SMALL)
+}
+
+/// Whether the longest wait between waves is one that this sampling can tell: shorter ones fit
+/// whatever shape the load has.
+fn waves_seen(scene: &Scene<'_>, fit: &FitReport) -> bool {
+    fit.lockstep.waves.iter().any(|wave| wave.wait_seconds >= scene.resolution.gap_seconds)
 }
 
 /// Waves that are there and smeared: equal jitter explains them best by far, or about as well as
@@ -227,13 +248,13 @@ fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let by_far = best.family == Family::Equal
         && jittered - equal >= GAIN_SMALL
         && in_step - equal >= GAIN_CLEAR;
-    let longest = fit.lockstep.waves.iter().map(|wave| wave.wait_seconds).fold(0.0, f64::max);
     let wide = (SPREAD_HERD..SPREAD_WAVES).contains(&fit.lockstep.spread)
-        && longest >= scene.resolution.gap_seconds
+        && waves_seen(scene, fit)
         && equal.min(in_step).min(score(Family::ProcessPhase)) - best.score < GAIN_TIE
         && equal.min(in_step) < jittered;
     let goodness = best.deviance / count(fit.intervals.max(1));
-    let enough = fit.intervals >= INTERVALS_TO_SMEAR && goodness <= GOODNESS_FITS;
+    let enough =
+        requests_agree(fit) && fit.intervals >= INTERVALS_TO_SMEAR && goodness <= GOODNESS_FITS;
     (enough && (by_far || wide)).then_some(Reading {
         class: Class::PartialJitter,
         ripeness: Ripeness::Clear,
@@ -258,6 +279,12 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     }
     let next = others.find(|other| !spreads(other.family)).map_or(f64::INFINITY, |it| it.score);
     let margin = next - winner.score;
+    // Waves that this sampling could tell, and that do nearly as well, are not ruled out.
+    let in_step = fit.families.iter().find(|other| stands_in_step(other.family));
+    let lead = in_step.map_or(f64::INFINITY, |other| other.score - winner.score);
+    if waves_seen(scene, fit) && lead < GAIN_CLEAR {
+        return None;
+    }
     let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
     (margin >= GAIN_SMALL).then_some(Reading {
         class: Class::JitteredBackoff,
@@ -308,7 +335,7 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
         } else {
             Ripeness::Clear
         },
-        score: GAIN_CERTAIN * held,
+        score: GAIN_ALONE * held,
     })
 }
 
@@ -352,7 +379,7 @@ fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
         reading.class == Class::BackoffWithoutJitter
             && reading.ripeness == Ripeness::Certain
             && !scene.with_errors
-            && scene.fit.is_some_and(grows_and_fits)
+            && scene.fit.is_some_and(stands_alone)
     });
     if let Some(reading) = strict {
         return Finding::Storm {
@@ -368,12 +395,15 @@ fn without_failures(scene: &Scene<'_>, train: Option<Reading>) -> Finding {
 
 /// Whether a train stands on its own, with no failure to speak for it: its waits grow, since a
 /// period without failures is load on a schedule, and next to nothing is left unexplained.
-fn grows_and_fits(fit: &FitReport) -> bool {
+fn stands_alone(fit: &FitReport) -> bool {
     let grows = match fit.lockstep.waits {
         Waits::Exponential { factor, .. } => factor >= GROWTH_ALONE,
         Waits::Polynomial { .. } | Waits::List(_) => true,
     };
-    grows && fit.goodness <= GOODNESS_WAVES
+    grows
+        && fit.goodness <= GOODNESS_WAVES
+        && fit.gain.min(fit.gain_over_equal) > GAIN_ALONE
+        && fit.lockstep.waves_resolved >= WAVES_ALONE
 }
 
 fn ruled(scene: &Scene<'_>, kind: ObservationKind) -> Finding {
@@ -465,169 +495,12 @@ fn midpoint([low, high]: [Timestamp; 2]) -> Timestamp {
     low.plus_seconds(high.seconds_since(low) / 2.0)
 }
 
-fn schedule_of(fit: &FitReport) -> Schedule {
-    let lockstep = &fit.lockstep;
-    let (family, base, factor, cap) = match lockstep.waits {
-        Waits::Exponential { base_seconds, factor, cap_seconds } => {
-            let family = if (factor - 1.0).abs() < 0.02 {
-                ScheduleFamily::Fixed
-            } else if cap_seconds.is_some() {
-                ScheduleFamily::Capped
-            } else {
-                ScheduleFamily::Exponential
-            };
-            (family, base_seconds, factor, cap_seconds)
-        }
-        Waits::Polynomial { base_seconds, power } => {
-            (ScheduleFamily::Polynomial, base_seconds, power, None)
-        }
-        Waits::List(_) => (
-            ScheduleFamily::List,
-            lockstep.waves.iter().find(|wave| wave.retry == 1).map_or(0.0, |w| w.wait_seconds),
-            1.0,
-            None,
-        ),
-    };
-    let mut intervals = vec![
-        ("base_seconds", lockstep.base_interval),
-        ("factor", lockstep.factor_interval),
-        ("jitter_fraction", lockstep.spread_interval),
-    ];
-    if let Some(interval) = lockstep.cap_interval {
-        intervals.push(("cap_seconds", interval));
-    }
-    let jitter = match fit.winner() {
-        Family::Equal => JitterKind::Equal,
-        _ if lockstep.spread < 0.03 => JitterKind::None,
-        _ => JitterKind::Proportional,
-    };
-    Schedule {
-        family,
-        base_seconds: base,
-        factor,
-        cap_seconds: cap,
-        attempt_latency_seconds: lockstep.latency_seconds,
-        waits_seconds: lockstep
-            .waves
-            .iter()
-            .filter(|wave| wave.retry > 0)
-            .map(|wave| wave.wait_seconds)
-            .collect(),
-        jitter,
-        jitter_fraction: lockstep.spread,
-        intervals,
-    }
-}
-
 /// A first mapping of the margin to the probability that the class is right.
 fn confidence(reading: &Reading) -> f64 {
     match reading.class {
         Class::Inconclusive => 0.5,
-        _ => 0.5f64.mul_add(-(-reading.score / 30.0).exp(), 1.0),
+        _ => 0.5f64.mul_add(-(-reading.score.max(0.0) / 30.0).exp(), 1.0),
     }
-}
-
-fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
-    use crate::classify::sentence::{number, percent, seconds};
-    let load = scene.load;
-    let mut all = Vec::new();
-    if scene.with_errors {
-        all.push(Evidence {
-            test: Test::ErrorOnset,
-            statistic: load.failures(),
-            p_value: None,
-            supports: scene.failing(),
-            says: format!(
-                "{} requests failed since the onset, {} more than normal traffic would ({} of all \
-                 while trouble was active)",
-                number(load.errors),
-                number(load.failures()),
-                percent(load.error_ratio)
-            ),
-        });
-    }
-    all.push(Evidence {
-        test: Test::LevelShift,
-        statistic: load.excess_sds(),
-        p_value: None,
-        supports: load.excess_sds() >= EXCESS_SDS,
-        says: format!(
-            "{} requests above the baseline over {}, {:.1} standard deviations",
-            number(load.excess),
-            seconds(load.active_seconds),
-            load.excess_sds()
-        ),
-    });
-    all.push(Evidence {
-        test: Test::Amplification,
-        statistic: load.amplification,
-        p_value: None,
-        supports: load.amplification >= AMPLIFICATION_MIN,
-        says: format!("{:.2} attempts for each request wanted", load.amplification),
-    });
-    if let Some(fit) = scene.fit {
-        let channel = match fit.channel {
-            Channel::Errors => "failures",
-            Channel::Requests => "requests",
-        };
-        let wins = fit.winner().is_lockstep();
-        all.push(Evidence {
-            test: Test::ScheduleFit,
-            statistic: fit.gain,
-            p_value: None,
-            supports: wins == (reading.class == Class::BackoffWithoutJitter),
-            says: format!(
-                "waves in step explain the {channel} of {} intervals {} the best other account \
-                 ({}; deviance per interval {:.2}, score margin {:.0})",
-                fit.intervals,
-                if wins { "better than" } else { "no better than" },
-                fit.families
-                    .iter()
-                    .find(|other| !other.family.is_lockstep())
-                    .map_or("none", |other| other.family.as_str()),
-                fit.goodness,
-                fit.gain
-            ),
-        });
-        all.push(Evidence {
-            test: Test::Jitter,
-            statistic: fit.lockstep.spread,
-            p_value: None,
-            supports: (fit.lockstep.spread < SPREAD_HERD)
-                == (reading.class == Class::BackoffWithoutJitter),
-            says: format!(
-                "the waves spread over {} of the gap between them (95 %: {} to {})",
-                percent(fit.lockstep.spread),
-                percent(fit.lockstep.spread_interval[0]),
-                percent(fit.lockstep.spread_interval[1])
-            ),
-        });
-    }
-    if let Some(end) = load.trigger_ended_at {
-        all.push(Evidence {
-            test: Test::OutlivedTrigger,
-            statistic: load.active_until.seconds_since(end),
-            p_value: None,
-            supports: reading.class == Class::RetryStormWithoutBackoff,
-            says: format!(
-                "goodput came back, and the load stayed up for {} after it",
-                seconds(load.active_until.seconds_since(end))
-            ),
-        });
-    }
-    all.push(Evidence {
-        test: Test::Resolution,
-        statistic: scene.resolution.gap_seconds,
-        p_value: None,
-        supports: reading.class != Class::Inconclusive,
-        says: format!(
-            "{} targets at {} scrapes tell waves apart that are {} or more from each other",
-            scene.resolution.targets,
-            seconds(scene.resolution.scrape_seconds),
-            seconds(scene.resolution.gap_seconds)
-        ),
-    });
-    all
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]

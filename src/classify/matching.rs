@@ -27,7 +27,7 @@
 //! * The intervals hold the truth: with intervals that are too narrow the true rule is lost.
 //! * One library makes the train. A mixed herd matches whichever part the fit followed.
 
-use super::{JitterKind, RuleMatch, Schedule, ScheduleFamily};
+use super::{JitterKind, RuleMatch, Schedule, ScheduleFamily, Wave};
 use crate::rules::Rules;
 use crate::rules::policy::{Family, Policy, Spread};
 use crate::rules::schedule::ScheduleRule;
@@ -35,6 +35,13 @@ use crate::rules::schedule::ScheduleRule;
 /// Relative slack on each wait beyond its interval: clients measure from different instants (start
 /// or end of an attempt), and timers fire late by some percent.
 pub const SLACK: f64 = 0.04;
+
+/// Share of the resolvable gap by which a wait may be off on top: a wave stands somewhere between
+/// two scrapes, and the intervals of a fit do not know when it took one wave for another.
+const BLUR: f64 = 0.5;
+
+/// Share of a wait that this may come to at most: past it, 1 s and 1.25 s would be one schedule.
+const BLUR_MAX: f64 = 0.12;
 
 /// Relative slack where no interval is known and the waits were typed in by a person, who rounds.
 pub const TYPED_SLACK: f64 = 0.06;
@@ -55,6 +62,9 @@ const BEAT_WAVES_MIN: usize = 3;
 /// Most matches returned: the largest family of indistinguishable rules has fifteen.
 const MATCHES_MAX: usize = 40;
 
+/// Share of the largest wave under which the last waves have no substance.
+const SUBSTANCE: f64 = 0.05;
+
 /// Two matches this near are a tie.
 const TIE: f64 = 0.01;
 
@@ -71,10 +81,25 @@ pub struct Seen {
     pub gave_up_after: Option<usize>,
 }
 
+/// The schedule without the waits behind its last wave of substance: a fit may go on with waves of
+/// next to nobody while failures last, and a client that gave up is not excluded by those.
+#[must_use]
+pub fn of_substance(schedule: &Schedule, waves: &[Wave]) -> Schedule {
+    let mut schedule = schedule.clone();
+    // The first wave is the failure itself.
+    let retries = waves.get(1..).unwrap_or_default();
+    if retries.len() == schedule.waits_seconds.len() {
+        let largest = retries.iter().map(|wave| wave.requests).fold(0.0, f64::max);
+        let last = retries.iter().rposition(|wave| wave.requests >= SUBSTANCE * largest);
+        schedule.waits_seconds.truncate(last.map_or(1, |last| last + 1));
+    }
+    schedule
+}
+
 /// The rules that fit `schedule`, the nearest first. Equal distances are ties: see [`says`].
 #[must_use]
 pub fn match_schedule(schedule: &Schedule, seen: &Seen, rules: &Rules) -> Vec<RuleMatch> {
-    let fit = Fit::of(schedule);
+    let fit = Fit { gap: seen.resolvable_gap_seconds, ..Fit::of(schedule) };
     let mut matches: Vec<RuleMatch> = rules
         .schedules()
         .iter()
@@ -197,6 +222,7 @@ struct Fit {
     waits: Vec<f64>,
     envelope: Vec<[f64; 2]>,
     slack: f64,
+    gap: f64,
     latency: f64,
     is_beat: bool,
     spread: Option<[f64; 2]>,
@@ -248,6 +274,7 @@ impl Fit {
             waits,
             envelope,
             slack: SLACK,
+            gap: 0.0,
             latency: schedule.attempt_latency_seconds.max(0.0),
             spread,
         }
@@ -260,8 +287,9 @@ impl Fit {
         }
         let mut sum = 0.0;
         for ((rule, fitted), [low, high]) in rule.iter().zip(&self.waits).zip(&self.envelope) {
-            let low = low * (1.0 - self.slack);
-            let high = high * (1.0 + self.slack);
+            let blur = (BLUR * self.gap).clamp(0.0, BLUR_MAX * fitted);
+            let low = low * (1.0 - self.slack) - blur;
+            let high = high * (1.0 + self.slack) + blur;
             // A client that counts from the start of its attempt waits a latency less.
             if *rule > high + self.latency || *rule < low - 1e-4 {
                 return None;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::config::{self, WatchConfig};
 use crate::pipeline::replay::{Feed, Replay, median_spacing};
-use crate::pipeline::{Config, Pipeline, WatchId};
+use crate::pipeline::{Pipeline, WatchId};
 use crate::rules::Rules;
 use crate::rules::preset::Preset;
 use crate::series::selector::{Selector, parse_duration};
@@ -37,6 +37,9 @@ pub struct Args {
     /// The configuration, for its watches.
     #[arg(long = "config.file", value_name = "FILE", conflicts_with_all = ["requests", "errors", "by"])]
     pub config_file: Option<PathBuf>,
+    /// A rule file, or a folder of them, that joins the rules known. May be repeated.
+    #[arg(long = "rules.path", value_name = "PATH")]
+    pub rules_path: Vec<PathBuf>,
     /// A counter selector: every attempt.
     #[arg(long, value_name = "SELECTOR")]
     pub requests: Option<String>,
@@ -68,14 +71,16 @@ const POLL_DEFAULT: Duration = Duration::from_secs(15);
 ///
 /// When a file cannot be read or a selector is wrong.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let rules = Arc::new(Rules::builtin());
+    let rules = super::rules::load(&args.rules_path)?;
     let poll = match &args.poll_interval {
         None => None,
         Some(text) => Some(parse_duration(text).ok_or_else(|| {
             Failure::Usage(format!("--poll-interval must be a duration such as 15s, got `{text}`"))
         })?),
     };
-    let mut collector = match watches_of(args, &rules)? {
+    let (watches, rules) = watches_of(args, rules)?;
+    let rules = Arc::new(rules);
+    let mut collector = match watches {
         Some(watches) => Collector::new(watches.iter().map(Candidate::from).collect()),
         None => Collector::new(rules.presets().iter().filter_map(|it| of_preset(it)).collect()),
     };
@@ -85,7 +90,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let (watches, series) = collector.finish(&mut warnings);
     let poll = poll.unwrap_or_else(|| shortest_interval(&series));
-    let mut pipeline = Pipeline::new(Config::default(), watches, rules);
+    let mut pipeline = Pipeline::new(super::what_if::pipeline_config(), watches, rules);
     let feeds = feeds(series, &mut pipeline);
     let samples: usize = feeds.iter().map(|feed| feed.samples.len()).sum();
     let bar = progress::bar(samples as u64, "samples");
@@ -98,23 +103,24 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     report::write(&found, &warnings, args.format, out)
 }
 
-/// The watches that the arguments name; none asks for the presets found in the files.
-fn watches_of(args: &Args, rules: &Rules) -> Result<Option<Vec<WatchConfig>>, Failure> {
+/// The watches that the arguments name, none for the presets found in the files; and the rules.
+fn watches_of(args: &Args, rules: Rules) -> Result<(Option<Vec<WatchConfig>>, Rules), Failure> {
     if let Some(file) = &args.config_file {
-        let config = config::load(file, rules)
+        let config = config::load(file, &rules)
             .map_err(|error| Failure::Usage(super::with_causes(&error)))?;
         if config.watch.is_empty() {
             return Err(Failure::Usage(format!("`{}` watches nothing", file.display())));
         }
-        return Ok(Some(config.watch));
+        return Ok((Some(config.watch), config.rules.known));
     }
-    let Some(requests) = &args.requests else { return Ok(None) };
+    let Some(requests) = &args.requests else { return Ok((None, rules)) };
     let selector = |flag: &str, text: &str| {
         config::selector(text).map_err(|says| Failure::Usage(format!("--{flag}: {says}")))
     };
     let errors = args.errors.as_ref().map(|text| selector("errors", text)).transpose()?;
     let requests = selector("requests", requests)?;
-    Ok(Some(vec![WatchConfig::plain(WATCH_NAME, requests, errors, args.by.clone())]))
+    let watch = WatchConfig::plain(WATCH_NAME, requests, errors, args.by.clone());
+    Ok((Some(vec![watch]), rules))
 }
 
 /// A watch that may be in the files.

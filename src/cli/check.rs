@@ -11,11 +11,14 @@ use super::Failure;
 /// Arguments of `squall check`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Example:
-  squall check squall.yml web.yml rules/schedules/*.yaml")]
+  squall check squall.yml web.yml our-rules/*.yaml")]
 pub struct Args {
     /// The files to check; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// A rule file, or a folder of them, that joins the rules known. May be repeated.
+    #[arg(long = "rules.path", value_name = "PATH")]
+    pub rules_path: Vec<PathBuf>,
     /// Print each configuration with all defaults filled in; secrets are never printed.
     #[arg(long)]
     pub effective: bool,
@@ -27,7 +30,7 @@ pub struct Args {
 ///
 /// When a file has a fault or cannot be read.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let rules = Rules::builtin();
+    let rules = super::rules::load(&args.rules_path)?;
     let mut faulty: Vec<String> = Vec::new();
     for file in &args.files {
         match check(file, &rules, args.effective) {

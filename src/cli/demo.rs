@@ -18,7 +18,6 @@ use crate::api::{self, ChangeEvent, EVENTS_KEPT, WebConfig};
 use crate::clock::SystemClock;
 use crate::config;
 use crate::daemon::{self, DaemonError, Loaded, Setup};
-use crate::pipeline;
 use crate::rules::Rules;
 use crate::series::selector::parse_duration;
 use crate::sim::scenario::Scenario;
@@ -171,7 +170,7 @@ async fn setup(
     hook_url: &str,
     changes: broadcast::Sender<Arc<ChangeEvent>>,
 ) -> Result<Setup, Failure> {
-    let rules = Arc::new(Rules::builtin());
+    let rules = Rules::builtin();
     let text = format!(
         "prometheus:\n  - {{name: shop, url: {prometheus_url}, poll_interval: 1s}}\n\
          watch:\n  - name: shop\n    requests: http_client_requests_total\n    \
@@ -189,13 +188,12 @@ async fn setup(
     let again = loaded.clone();
     let metrics = Metrics::new();
     Ok(Setup {
-        rules,
         sources: daemon::prometheus_sources(metrics.clone()),
         store: Arc::new(store),
         listener,
         external_url: page.to_owned(),
         clock: Arc::new(SystemClock),
-        pipeline: pipeline::Config::default(),
+        pipeline: super::what_if::pipeline_config(),
         metrics,
         changes,
         loaded,

@@ -1,6 +1,5 @@
 //! `squall rules`: the retry schedules and presets known.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Failure, Format};
 use crate::classify::matching::{match_waits, says};
 use crate::classify::{RuleMatch, advice};
+use crate::config;
 use crate::rules::policy::seconds;
 use crate::rules::preset::Preset;
 use crate::rules::schedule::ScheduleRule;
@@ -94,24 +94,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 pub fn load(paths: &[PathBuf]) -> Result<Rules, Failure> {
     let mut texts = Vec::new();
     for path in paths {
-        let unread = |cause| Failure::running(format!("cannot read `{}`", path.display()), cause);
-        let mut files = vec![path.clone()];
-        if path.is_dir() {
-            files.clear();
-            for entry in fs::read_dir(path).map_err(unread)? {
-                let file = entry.map_err(unread)?.path();
-                if file.extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
-                    files.push(file);
-                }
-            }
-            files.sort();
-        }
-        for file in files {
-            let text = fs::read_to_string(&file).map_err(|cause| {
-                Failure::running(format!("cannot read `{}`", file.display()), cause)
-            })?;
-            texts.push((file.display().to_string(), text));
-        }
+        let read = config::rule_files(path);
+        texts.extend(read.map_err(|error| Failure::Usage(super::with_causes(&error)))?);
     }
     Rules::builtin()
         .with_files(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
@@ -353,6 +337,8 @@ pub fn preset_json(preset: &Preset) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn output(action: Action) -> String {

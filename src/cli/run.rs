@@ -13,8 +13,6 @@ use crate::api::{self, EVENTS_KEPT, WebConfig};
 use crate::clock::SystemClock;
 use crate::config::{self, ConfigError, Engine};
 use crate::daemon::{self, DaemonError, Loaded, Setup};
-use crate::pipeline;
-use crate::rules::Rules;
 use crate::store;
 use crate::telemetry::{self, Metrics};
 
@@ -28,6 +26,9 @@ pub struct Args {
     /// The configuration.
     #[arg(long = "config.file", value_name = "FILE", default_value = "squall.yml")]
     pub config_file: PathBuf,
+    /// A rule file, or a folder of them, that joins the rules known. May be repeated.
+    #[arg(long = "rules.path", value_name = "PATH")]
+    pub rules_path: Vec<PathBuf>,
     /// Folder of the record; wins over `storage.path` of the configuration [default: data/].
     #[arg(long = "storage.path", value_name = "FOLDER")]
     pub storage_path: Option<PathBuf>,
@@ -96,14 +97,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     telemetry::init(args.log_level.as_str(), format)
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    let rules = Arc::new(Rules::builtin());
-    let loaded = load(args, &rules).map_err(Failure::Usage)?;
-    super::runtime()?.block_on(serve(args.clone(), rules, loaded))
+    let loaded = load(args).map_err(Failure::Usage)?;
+    super::runtime()?.block_on(serve(args.clone(), loaded))
 }
 
 /// Reads everything that the arguments name; says what is wrong with it.
-fn load(args: &Args, rules: &Rules) -> Result<Loaded, String> {
-    let mut config = match config::load(&args.config_file, rules) {
+fn load(args: &Args) -> Result<Loaded, String> {
+    let rules =
+        super::rules::load(&args.rules_path).map_err(|failure| super::with_causes(&failure))?;
+    let mut config = match config::load(&args.config_file, &rules) {
         Ok(config) => config,
         Err(ConfigError::Unreadable { file, cause }) if cause.kind() == ErrorKind::NotFound => {
             let file = file.display();
@@ -124,7 +126,7 @@ fn load(args: &Args, rules: &Rules) -> Result<Loaded, String> {
     Ok(Loaded { config, web })
 }
 
-async fn serve(args: Args, rules: Arc<Rules>, loaded: Loaded) -> Result<(), Failure> {
+async fn serve(args: Args, loaded: Loaded) -> Result<(), Failure> {
     let failed = |error: DaemonError| Failure::running("cannot run the daemon", error);
     let listener = api::bind(&args.listen_address)
         .await
@@ -146,17 +148,16 @@ async fn serve(args: Args, rules: Arc<Rules>, loaded: Loaded) -> Result<(), Fail
     let stop = CancellationToken::new();
     let told = tokio::spawn(daemon::until_told(reload.0.clone(), stop.clone()));
     let setup = Setup {
-        rules: Arc::clone(&rules),
         sources: daemon::prometheus_sources(metrics.clone()),
         store,
         listener,
         external_url,
         clock: Arc::new(SystemClock),
-        pipeline: pipeline::Config::default(),
+        pipeline: super::what_if::pipeline_config(),
         metrics,
         changes: broadcast::channel(EVENTS_KEPT).0,
         loaded,
-        loader: Box::new(move || load(&args, &rules)),
+        loader: Box::new(move || load(&args)),
     };
     let outcome = daemon::run(setup, reload, stop).await;
     if let Ok(Err(cause)) = told.await {

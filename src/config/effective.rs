@@ -82,6 +82,7 @@ pub fn effective(config: &Config) -> String {
         Engine::Postgres(url) => page.secret(1, "url", url),
     }
     page.pair(1, "retention", &written(config.storage.retention));
+    page.text.push_str(&config.rules.section());
     page.text
 }
 
@@ -115,11 +116,11 @@ impl Page {
     }
 
     fn item(&mut self, key: &str, value: &str) {
-        self.line(1, &format!("- {key}: {}", scalar(value)));
+        self.line(1, &format!("- {key}: {}", quoted(value)));
     }
 
     fn pair(&mut self, indent: usize, key: &str, value: &str) {
-        self.line(indent, &format!("{key}: {}", scalar(value)));
+        self.line(indent, &format!("{key}: {}", quoted(value)));
     }
 
     fn path(&mut self, indent: usize, key: &str, path: &Path) {
@@ -127,7 +128,7 @@ impl Page {
     }
 
     fn list(&mut self, indent: usize, key: &str, values: &[String]) {
-        let values: Vec<String> = values.iter().map(|value| scalar(value)).collect();
+        let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
         self.line(indent, &format!("{key}: [{}]", values.join(", ")));
     }
 
@@ -150,7 +151,7 @@ impl Page {
         }
         self.head(indent, key, false);
         for (name, value) in pairs {
-            self.pair(indent + 1, &scalar(name), value);
+            self.pair(indent + 1, &quoted(name), value);
         }
     }
 
@@ -158,7 +159,7 @@ impl Page {
         self.item("name", &watch.name);
         // The selectors below are those of the preset, narrowed: it is named for the reader only.
         if let Some(preset) = &watch.preset {
-            self.line(2, &format!("# preset: {}", scalar(preset)));
+            self.line(2, &format!("# preset: {}", quoted(preset)));
         }
         self.pair(2, "requests", &watch.requests.to_string());
         if let Some(errors) = &watch.errors {
@@ -173,6 +174,9 @@ impl Page {
         }
         self.list(2, "by", &watch.by);
         self.list(2, "client", &watch.client);
+        if watch.counts_calls {
+            self.line(2, "counts_calls: true");
+        }
         if !watch.sources.is_empty() {
             self.list(2, "sources", &watch.sources);
         }
@@ -234,7 +238,8 @@ impl Page {
 }
 
 /// A text as a YAML scalar: plain where that is safe, else in double quotes.
-fn scalar(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let plain = !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./:".contains(&b))
         && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')

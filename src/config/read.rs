@@ -6,7 +6,7 @@ use crate::rules::Rules;
 use crate::rules::spanned::{Fault, Faults, Fields, Node, Value, parse};
 
 use super::watch::FromPreset;
-use super::{Config, notify, prometheus, storage, watch};
+use super::{Config, notify, prometheus, rules, storage, watch};
 
 /// What kind of file a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +22,18 @@ pub enum FileKind {
 /// Tells a file's kind by its top-level keys, so that `squall check` needs no flag for it.
 #[must_use]
 pub fn kind_of(text: &str) -> FileKind {
-    let Ok(Node { value: Value::Mapping(entries), .. }) = parse(text) else {
-        return FileKind::Config;
+    let entries = match parse(text) {
+        Ok(Node { value: Value::Mapping(entries), .. }) => entries,
+        // Several rules in one file are a list; nothing else is one.
+        Ok(Node { value: Value::Sequence(_), .. }) => return FileKind::Rule,
+        _ => return FileKind::Config,
     };
     let has = |keys: &[&str]| entries.iter().any(|entry| keys.contains(&entry.key.as_str()));
-    if has(&["prometheus", "watch", "notify", "storage"]) {
+    if has(&["prometheus", "watch", "notify", "storage", "rules"]) {
         FileKind::Config
     } else if has(&["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"]) {
         FileKind::Web
-    } else if has(&["id", "cases", "policy", "reference"]) {
+    } else if has(&["id", "cases", "policy", "requests", "by", "reference"]) {
         FileKind::Rule
     } else {
         FileKind::Config
@@ -51,6 +54,7 @@ pub fn read(text: &str, folder: &Path, rules: &Rules) -> Result<Config, Vec<Faul
             watch: Vec::new(),
             notify: Vec::new(),
             storage: storage::StorageConfig::default(),
+            rules: super::OwnRules { known: rules.clone(), ..super::OwnRules::default() },
         })
     } else {
         read_file(&node, folder, rules, &faults)
@@ -61,8 +65,9 @@ pub fn read(text: &str, folder: &Path, rules: &Rules) -> Result<Config, Vec<Faul
     }
 }
 
-fn read_file(node: &Node, folder: &Path, rules: &Rules, faults: &Faults) -> Option<Config> {
+fn read_file(node: &Node, folder: &Path, known: &Rules, faults: &Faults) -> Option<Config> {
     let mut fields = Fields::open(node, "", faults)?;
+    let own = rules::read(fields.list("rules").unwrap_or_default(), folder, known, faults);
     let mut sources: Vec<prometheus::PrometheusConfig> = Vec::new();
     // Names are checked even where another part of the section is wrong.
     let mut source_names: Vec<String> = Vec::new();
@@ -82,7 +87,9 @@ fn read_file(node: &Node, folder: &Path, rules: &Rules, faults: &Faults) -> Opti
     let mut watches: Vec<watch::WatchConfig> = Vec::new();
     for (index, item) in fields.list("watch").unwrap_or_default().iter().enumerate() {
         let path = format!("watch[{index}]");
-        let Some(read) = watch::read(item, &path, faults, |id| preset(rules, id)) else { continue };
+        let Some(read) = watch::read(item, &path, faults, |id| preset(&own.known, id)) else {
+            continue;
+        };
         if watches.iter().any(|other| other.name == read.name) {
             let says = format!("`{}` is taken: watches need different names", read.name);
             faults.add(line_of(item, "name"), &format!("{path}.name"), says);
@@ -101,7 +108,7 @@ fn read_file(node: &Node, folder: &Path, rules: &Rules, faults: &Faults) -> Opti
         None => storage::StorageConfig::default(),
     };
     fields.finish();
-    Some(Config { prometheus: sources, watch: watches, notify: receivers, storage })
+    Some(Config { prometheus: sources, watch: watches, notify: receivers, storage, rules: own })
 }
 
 /// What the preset `id` gives, or what to say when there is none.

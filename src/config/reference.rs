@@ -15,6 +15,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("notify[].opsgenie", "OpsgenieReceiver", include_str!("notify.rs")),
     ("notify[].email", "EmailReceiver", include_str!("notify.rs")),
     ("storage", "StorageConfig", include_str!("storage.rs")),
+    ("rules[]", "OwnRules", include_str!("rules.rs")),
     ("HTTP, in `prometheus[]` and in each receiver", "HttpConfig", include_str!("../http.rs")),
     ("basic_auth", "BasicAuth", include_str!("../http.rs")),
     ("authorization", "Authorization", include_str!("../http.rs")),
@@ -23,7 +24,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
 ];
 
 /// Fields that are not keys of the file: they hold what stands beside them there.
-const NOT_KEYS: &[&str] = &["http", "kind"];
+const NOT_KEYS: &[&str] = &["http", "kind", "inline", "known"];
 
 /// The page, as Markdown.
 #[must_use]

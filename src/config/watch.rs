@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::pipeline::Watch;
-use crate::rules::preset::Preset;
+use crate::rules::preset::{Counts, Preset};
 use crate::rules::spanned::{Faults, Fields, Node};
 use crate::series::selector::{
     InvalidSelector, MatchOp, Matcher, Selector, SelectorFault, parse_duration, window_gain,
@@ -40,6 +40,9 @@ pub struct WatchConfig {
     pub by: Vec<String>,
     /// Labels that name the caller.
     pub client: Vec<String>,
+    /// Whether `requests` counts calls, whatever the attempts each of them takes: their retries are
+    /// then counted on top. Default: false, each attempt is counted.
+    pub counts_calls: bool,
     /// Periods of the exporter's own, such as the one at which it refreshes its counters: a period
     /// of such a length is then no evidence.
     pub flush_intervals: Vec<Duration>,
@@ -65,6 +68,7 @@ impl WatchConfig {
             calls: None,
             by,
             client: Vec::new(),
+            counts_calls: false,
             flush_intervals: Vec::new(),
         }
     }
@@ -84,6 +88,7 @@ impl WatchConfig {
             retries: list(&given.retries)?,
             calls: given.calls.as_deref().map(selector).transpose()?,
             client: given.client,
+            counts_calls: given.counts_calls,
             flush_intervals: given.flush_intervals,
             ..Self::plain(
                 &preset.id,
@@ -102,6 +107,7 @@ impl WatchConfig {
             name: self.name.clone(),
             by: self.by.clone(),
             client: self.client.clone(),
+            requests_hold_retries: !self.counts_calls,
             has_errors: self.errors.is_some(),
             flush_seconds: self.flush_intervals.iter().map(Duration::as_secs_f64).collect(),
         }
@@ -128,6 +134,7 @@ impl From<&Preset> for FromPreset {
             calls: preset.calls.clone(),
             by: preset.by.clone(),
             client: preset.client.clone(),
+            counts_calls: preset.counts == Counts::Calls,
             flush_intervals: preset
                 .flush_seconds
                 .iter()
@@ -152,6 +159,7 @@ pub(crate) struct FromPreset {
     pub(crate) calls: Option<String>,
     pub(crate) by: Vec<String>,
     pub(crate) client: Vec<String>,
+    pub(crate) counts_calls: bool,
     pub(crate) flush_intervals: Vec<Duration>,
 }
 
@@ -199,6 +207,7 @@ pub(crate) fn read(
         Some(texts) => texts.iter().filter_map(|text| flush_interval(&fields, text)).collect(),
         None => given.flush_intervals,
     };
+    let counts_calls = fields.flag("counts_calls").unwrap_or(given.counts_calls);
     let name = fields.text("name");
     fields.finish();
     let requests = requests?;
@@ -217,6 +226,7 @@ pub(crate) fn read(
         calls,
         by,
         client,
+        counts_calls,
         flush_intervals,
     })
 }

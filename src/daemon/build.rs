@@ -176,20 +176,26 @@ const WAITS_LISTED: u32 = 8;
 /// Makes sources that ask Prometheus servers.
 #[must_use]
 pub fn prometheus_sources(metrics: Metrics) -> SourceFactory {
-    Box::new(move |config| {
-        let settings = prometheus::Config {
-            timeout: config.timeout,
-            budget: config.timeout.saturating_mul(BUDGET_TIMEOUTS),
-            http: config.http.clone(),
-            ..prometheus::Config::new(&config.name, &config.url)
-        };
-        match prometheus::Prometheus::new(settings, metrics.clone()) {
-            Ok(source) => Ok(Box::new(source)),
-            Err(cause) => {
-                Err(DaemonError::Source { name: config.name.clone(), cause: Box::new(cause) })
-            }
-        }
-    })
+    Box::new(move |config| Ok(Box::new(prometheus_source(config, &metrics)?)))
+}
+
+/// A source that asks one Prometheus server.
+///
+/// # Errors
+///
+/// When its HTTP settings cannot be used.
+pub fn prometheus_source(
+    config: &config::PrometheusConfig,
+    metrics: &Metrics,
+) -> Result<prometheus::Prometheus, DaemonError> {
+    let settings = prometheus::Config {
+        timeout: config.timeout,
+        budget: config.timeout.saturating_mul(BUDGET_TIMEOUTS),
+        http: config.http.clone(),
+        ..prometheus::Config::new(&config.name, &config.url)
+    };
+    prometheus::Prometheus::new(settings, metrics.clone())
+        .map_err(|cause| DaemonError::Source { name: config.name.clone(), cause: Box::new(cause) })
 }
 
 /// Time for a question with all its retries and parts, in time-outs of one answer: room for one

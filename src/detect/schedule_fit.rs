@@ -59,6 +59,7 @@
 )]
 #![expect(clippy::suboptimal_flops, reason = "formulas are written as the headers state them")]
 
+mod agreement;
 mod alternatives;
 mod density;
 mod heights;
@@ -275,8 +276,14 @@ pub struct FitReport {
     pub gain_over_equal: f64,
     /// Deviance of the best lockstep fit over the number of intervals: near 1 where it is the truth.
     pub goodness: f64,
+    /// How much worse all requests are explained by the train's heights without its gaps than with
+    /// them, where the failures were fitted: negative where failures come in waves and requests do
+    /// not.
+    pub agreement: Option<f64>,
     /// Trains tried, a measure of the work.
     pub evaluations: usize,
+    /// Tells these intervals from others.
+    pub fingerprint: u64,
 }
 
 impl FitReport {
@@ -299,7 +306,23 @@ impl FitReport {
 ///
 /// [`NotEnough`] where fewer than [`INTERVALS_MIN`] intervals end after the onset.
 pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
+    refit(input, None)
+}
+
+/// As [`fit`], but gives `last` back where it was of the very same intervals: the silence after a
+/// storm and what goes past the limit on intervals change nothing.
+///
+/// # Errors
+///
+/// [`NotEnough`] where fewer than [`INTERVALS_MIN`] intervals end after the onset.
+pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport, NotEnough> {
     let (channel, window) = choose_channel(input)?;
+    let fingerprint = window.fingerprint();
+    if let Some(last) = last
+        && (last.channel, last.fingerprint) == (channel, fingerprint)
+    {
+        return Ok(last);
+    }
     let mut search = Search::new(&window, input.lists);
     let mut families = Vec::new();
 
@@ -320,6 +343,11 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
         search.extra = None;
     }
     let report = search.describe(&chosen, input.onset[0], channel);
+    let decay = smooth.train.filter(|_| decay_wins).map(|train| (train.onset, train.base));
+    let agreement = match channel {
+        Channel::Errors => agreement::agreement(&mut search, &chosen, decay, input),
+        Channel::Requests => None,
+    };
     search.extra = None;
     families.push(lockstep);
     families.push(mixed_fit);
@@ -330,7 +358,7 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
         (Family::Decorrelated, Draw::Decorrelated),
         (Family::ProcessPhase, Draw::Phase),
     ] {
-        let found = search.best_jittered(draw, 8);
+        let found = search.best_jittered(draw, 20);
         families.push(alternative(family, &found));
     }
     families.push(alternative(Family::Smooth, &smooth));
@@ -364,7 +392,9 @@ pub fn fit(input: &FitInput<'_>) -> Result<FitReport, NotEnough> {
         gain: without - with,
         gain_over_equal: equal - with,
         goodness,
+        agreement,
         evaluations: search.evaluations,
+        fingerprint,
         families,
     })
 }

@@ -148,6 +148,13 @@ impl Episode {
         }
     }
 
+    /// The class that fires, if one does.
+    #[must_use]
+    pub fn fires(&self) -> Option<Class> {
+        let firing = self.incident.as_ref().filter(|incident| incident.state == State::Firing);
+        firing.map(|incident| incident.verdict.class)
+    }
+
     /// Whether the hold-off has passed with nothing in it.
     #[must_use]
     pub fn is_over(&self, context: Context, now: Timestamp) -> bool {
@@ -226,8 +233,10 @@ impl Episode {
                     old.class.pages(old.severity) && !verdict.class.pages(verdict.severity);
                 let needed = if retracts { LOOKS_TO_RETRACT } else { LOOKS_TO_CHANGE };
                 let same_class = old.class == verdict.class;
-                // An early look changes numbers, never the class of what has fired.
-                if !same_class && (ripeness == Ripeness::Early || looks < needed) {
+                // An early look changes numbers, never the class of what has fired; and not to be
+                // able to tell any more is no evidence against what could be told.
+                let opens = verdict.class == Class::Inconclusive;
+                if !same_class && (opens || ripeness == Ripeness::Early || looks < needed) {
                     return None;
                 }
                 let worth = !same_class
@@ -345,6 +354,18 @@ mod tests {
             "three looks agree"
         );
         assert_eq!(episode.incident.unwrap().verdict.class, Class::JitteredBackoff);
+    }
+
+    #[test]
+    fn an_open_kind_never_takes_the_place_of_a_name() {
+        let mut episode = episode();
+        let fired = storm(Class::BackoffWithoutJitter, Ripeness::Certain);
+        episode.step(&key(), fired, context(15), at(15));
+        for look in 2..8 {
+            let open = storm(Class::Inconclusive, Ripeness::Clear);
+            assert_eq!(episode.step(&key(), open, context(15 * look), at(15 * look)), None);
+        }
+        assert_eq!(episode.fires(), Some(Class::BackoffWithoutJitter));
     }
 
     #[test]

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 
 use sha2::{Digest, Sha256};
 
-use super::{Change, Config, Trust};
+use super::counters::Counters;
+use super::{Change, Config, Trust, Watch};
 use crate::classify::decide::{Scene, decide};
-use crate::classify::{Finding, Observation, ObservationKind, complete};
+use crate::classify::{Class, Finding, Observation, ObservationKind, complete};
 use crate::detect::baseline::{Baseline, INTERVALS_MIN};
 use crate::detect::flood;
 use crate::detect::onset::{self, Alarm, Screen};
 use crate::detect::resolution::Resolution;
-use crate::detect::schedule_fit::{self, FitInput};
+use crate::detect::schedule_fit::{self, FitInput, FitReport};
 use crate::incident::lifecycle::{Context, Episode};
 use crate::incident::{Dependency, DependencyKey, Incident, IncidentId, State, Visibility};
 use crate::rules::Rules;
@@ -34,7 +35,9 @@ const LEARNING_CYCLES: f64 = 12.0;
 /// Shortest first lesson, seconds: red noise shows its size over a minute, not over a few scrapes.
 const LEARNING_SECONDS_MIN: f64 = 60.0;
 /// Growth of the time between two looks at one episode.
-const LOOK_GROWTH: f64 = 0.04;
+const LOOK_GROWTH: f64 = 0.06;
+/// The same once an incident fires by name: later looks refine what is known.
+const LOOK_GROWTH_FIRING: f64 = 0.15;
 /// The same where no errors are counted: only a long train can be told there, and no look is urgent.
 const LOOK_GROWTH_REQUESTS: f64 = 0.3;
 /// Scrape cycles between two looks at least, where no errors are counted.
@@ -64,6 +67,8 @@ struct Suspicion {
     next_look: Timestamp,
     // What ruled a storm out at the last look.
     ruled: Option<Observation>,
+    // The last fit, which stands as long as no interval is added to what it was made of.
+    fit: Option<FitReport>,
 }
 
 /// One dependency.
@@ -72,6 +77,7 @@ pub(super) struct Tracked {
     key: DependencyKey,
     name: String,
     with_errors: bool,
+    counters: Counters,
     observer: Observer,
     history: VecDeque<Interval>,
     targets: usize,
@@ -88,11 +94,12 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(key: DependencyKey, with_errors: bool) -> Self {
+    pub(super) fn new(key: DependencyKey, watch: &Watch) -> Self {
         Self {
             name: key.name(),
             key,
-            with_errors,
+            with_errors: watch.has_errors,
+            counters: Counters::new(watch.requests_hold_retries),
             observer: Observer::default(),
             history: VecDeque::new(),
             targets: 0,
@@ -149,6 +156,7 @@ impl Tracked {
             }
             self.history.push_back(interval);
         }
+        self.counters.take(closed.retries, closed.calls);
         self.forget();
         if trust == Trust::Partial {
             return;
@@ -157,7 +165,7 @@ impl Tracked {
         if let Some(alarm) = alarm {
             self.suspect(alarm, now);
         }
-        self.look(now, rules, changes);
+        self.look(now, config, rules, changes);
         self.expire_taken_up(now, changes);
     }
 
@@ -206,6 +214,7 @@ impl Tracked {
     fn forget(&mut self) {
         let Some(seen) = self.seen_until else { return };
         let oldest = seen.plus_seconds(-HISTORY_SECONDS);
+        self.counters.forget(oldest);
         while self.history.front().is_some_and(|interval| interval.to < oldest)
             || self.history.len() > HISTORY_INTERVALS
         {
@@ -261,7 +270,9 @@ impl Tracked {
 
     /// Opens a suspicion, or turns one about requests into one about errors.
     fn suspect(&mut self, alarm: Alarm, now: Timestamp) {
-        let quiet_until = self.screen.quiet_until(alarm);
+        // What was trouble before has its own incident: this one begins after it.
+        let after = self.excluded.back().map_or_else(Timestamp::default, |span| span[1]);
+        let quiet_until = self.screen.quiet_until(alarm).max(after);
         let newer = match &self.suspicion {
             None => true,
             Some(known) => {
@@ -285,6 +296,7 @@ impl Tracked {
             episode,
             next_look: now,
             ruled: None,
+            fit: None,
         });
     }
 
@@ -328,7 +340,7 @@ impl Tracked {
     }
 
     /// Looks at the suspicion, if it is time to.
-    fn look(&mut self, now: Timestamp, rules: &Rules, changes: &mut Vec<Change>) {
+    fn look(&mut self, now: Timestamp, config: &Config, rules: &Rules, changes: &mut Vec<Change>) {
         let Some(mut suspicion) = self.suspicion.take() else { return };
         let (Some(baseline), Some(resolution), Some(seen)) =
             (&self.baseline, &self.resolution, self.seen_until)
@@ -346,7 +358,10 @@ impl Tracked {
         let context = Context { active_until: load.active_until, scrape_seconds: cycle };
         if now >= suspicion.next_look {
             let elapsed = now.seconds_since(bracket[0]).max(0.0);
+            let fires = suspicion.episode.fires();
+            let named = fires.is_some_and(|class| class != Class::Inconclusive);
             let wait = match suspicion.alarm {
+                Alarm::Errors if named => LOOK_GROWTH_FIRING * elapsed,
                 Alarm::Errors => LOOK_GROWTH * elapsed,
                 Alarm::Requests => {
                     (LOOK_GROWTH_REQUESTS * elapsed).max(LOOK_CYCLES_REQUESTS * cycle)
@@ -370,7 +385,8 @@ impl Tracked {
                 now: seen,
                 lists: &[],
             };
-            let fit = worth_a_fit.then(|| schedule_fit::fit(&input).ok()).flatten();
+            let last = suspicion.fit.take();
+            let fit = worth_a_fit.then(|| schedule_fit::refit(&input, last).ok()).flatten();
             let finding = decide(&Scene {
                 dependency: &self.name,
                 with_errors: self.with_errors,
@@ -381,8 +397,12 @@ impl Tracked {
                 lead_sds: lead_sds(&intervals, baseline, bracket[0]),
                 fit: fit.as_ref(),
                 seen_until: seen,
+                fires,
             });
-            let finding = complete(finding, &self.name, resolution, rules);
+            suspicion.fit = fit;
+            let finding =
+                self.counters.corroborated(finding, &intervals, [bracket[0], context.active_until]);
+            let finding = complete(finding, &self.name, resolution, rules, &config.what_if);
             suspicion.ruled = match &finding {
                 Finding::Ruled(observation) => Some(observation.clone()),
                 _ => None,

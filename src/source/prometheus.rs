@@ -82,6 +82,14 @@ impl Config {
     }
 }
 
+/// How a path is asked: queries by POST, which no limit on addresses cuts; listings by GET, since
+/// some have nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Get,
+    Post,
+}
+
 /// A server that is asked for samples.
 #[derive(Debug)]
 pub struct Prometheus {
@@ -109,7 +117,7 @@ impl Prometheus {
     ///
     /// When it cannot be asked.
     pub async fn version(&self) -> Result<Option<String>, SourceError> {
-        let body = self.retrying("/api/v1/status/buildinfo", &[]).await?;
+        let body = self.retrying(Method::Get, "/api/v1/status/buildinfo", &[]).await?;
         decode::decode_version(&body).map_err(|cause| self.undecodable(cause))
     }
 
@@ -126,13 +134,18 @@ impl Prometheus {
         self.decoded(&[("query", query), ("nocache", "1")], sink).await.map(answer::of)
     }
 
-    /// The body of an answer at a path of the API, such as `/api/v1/targets`, asked by GET.
+    /// The body of an answer at a path of the API, such as `/api/v1/targets`, asked by GET with
+    /// these parameters.
     ///
     /// # Errors
     ///
     /// When it is not answered.
-    pub async fn get(&self, path: &str) -> Result<Vec<u8>, SourceError> {
-        self.retrying(path, &[]).await
+    pub async fn get(
+        &self,
+        path: &str,
+        parameters: &[(&str, &str)],
+    ) -> Result<Vec<u8>, SourceError> {
+        self.retrying(Method::Get, path, parameters).await
     }
 
     async fn fetch(
@@ -202,7 +215,7 @@ impl Prometheus {
         form: &[(&str, &str)],
         sink: &mut dyn SampleSink,
     ) -> Result<decode::Decoded, SourceError> {
-        let body = self.retrying("/api/v1/query", form).await?;
+        let body = self.retrying(Method::Post, "/api/v1/query", form).await?;
         decode::decode(&body, sink).map_err(|cause| {
             let error = self.undecodable(cause);
             self.metrics.source_query_error(&self.config.name, error.reason().as_str());
@@ -211,12 +224,17 @@ impl Prometheus {
     }
 
     /// Asks until there is an answer, a lasting refusal, or no budget left.
-    async fn retrying(&self, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>, SourceError> {
+    async fn retrying(
+        &self,
+        method: Method,
+        path: &str,
+        parameters: &[(&str, &str)],
+    ) -> Result<Vec<u8>, SourceError> {
         let start = Instant::now();
         let mut retry = 0;
         loop {
             let asked = Instant::now();
-            let outcome = self.once(path, form).await;
+            let outcome = self.once(method, path, parameters).await;
             self.metrics.source_query(&self.config.name, asked.elapsed());
             let error = match outcome {
                 Ok(body) => return Ok(body),
@@ -239,11 +257,18 @@ impl Prometheus {
     }
 
     /// One request; its body if it is a success and JSON.
-    async fn once(&self, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>, SourceError> {
+    async fn once(
+        &self,
+        method: Method,
+        path: &str,
+        parameters: &[(&str, &str)],
+    ) -> Result<Vec<u8>, SourceError> {
         let url = format!("{}{path}", self.base);
         let requests = self.client.requests();
-        let request =
-            if form.is_empty() { requests.get(url) } else { requests.post(url).form(form) };
+        let request = match method {
+            Method::Get => requests.get(url).query(parameters),
+            Method::Post => requests.post(url).form(parameters),
+        };
         let unreachable = |cause: Box<dyn std::error::Error + Send + Sync>| {
             SourceError::Unreachable { source_name: self.config.name.clone(), cause }
         };

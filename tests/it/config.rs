@@ -97,6 +97,13 @@ notify:
       auth_password: p0st
       security: tls
 storage: {url: "postgres://squall:pa55@db/squall", retention: 1y}
+rules:
+  - id: checkout
+    name: "Checkout's own: client"
+    version: "1.0"
+    policy: {family: list, waits: [250ms, 1s, 2s], attempts: 4}
+    cases:
+      - waits: [0.25, 1, 2]
 "#;
     let folder = Path::new("conf");
     let config = config::read(text, folder, &rules).expect("a good configuration");

@@ -170,7 +170,7 @@ async fn start(
     store: &Arc<MemoryStore>,
     clock: TokioClock,
 ) -> (CancellationToken, tokio::task::JoinHandle<Result<(), daemon::DaemonError>>) {
-    let rules = Arc::new(Rules::builtin());
+    let rules = Rules::builtin();
     // Nobody listens at the webhook: what counts here is what is kept for it.
     let text = "
 prometheus: [{name: main, url: 'http://127.0.0.1:9', poll_interval: 1s}]
@@ -187,7 +187,6 @@ notify: [{webhook: {url: 'http://127.0.0.1:9/'}}]
     let again = loaded.clone();
     let setup = Setup {
         loaded,
-        rules,
         loader: Box::new(move || Ok(again.clone())),
         sources: Box::new(move |_| Ok(Box::new(Asked(Arc::clone(&fleet))))),
         store: Arc::clone(store) as Arc<dyn Store>,

@@ -8,3 +8,5 @@ pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod replay;
 pub(crate) mod servers;
+pub(crate) mod conventions;
+pub(crate) mod targets;

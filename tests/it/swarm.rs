@@ -83,6 +83,10 @@ fn one_world(case: &LabelledCase, draws: &mut Draws) -> Vec<String> {
             if trust != Trust::Whole && closes {
                 faults.push(format!("{:?} of {id} on a poll that failed", change.reason));
             }
+            // What was withdrawn may come back; what stands may not be opened again.
+            if change.reason == Reason::Withdrawn {
+                opened.remove(&id);
+            }
             if change.reason == Reason::Opened && !opened.insert(id.clone()) {
                 faults.push(format!("{id} was opened twice"));
             }
@@ -90,6 +94,9 @@ fn one_world(case: &LabelledCase, draws: &mut Draws) -> Vec<String> {
         }
         keep(&mut kept, changes);
         if draws.chance(restart_share) {
+            // What has ended may be seen once more in the history that is read again: its identity
+            // is the same, and the record keeps one.
+            opened.clear();
             let open = kept.iter().filter(|i| i.state != State::Resolved).cloned().collect();
             running = pipeline();
             running.take_up(open);

@@ -1,6 +1,7 @@
 //! Which rules are named, and which are told to be alike.
 
 use super::*;
+use crate::series::Timestamp;
 
 fn fitted(family: ScheduleFamily, waits: &[f64], base: f64, factor: f64) -> Schedule {
     Schedule {
@@ -140,4 +141,46 @@ fn a_users_rule_is_found_like_any_other() {
     let own = "id: checkout\nname: Checkout\npolicy: {family: list, waits: [250ms, 700ms, 3s]}\n";
     let rules = Rules::builtin().with_files([("own.yaml", own)]).unwrap();
     assert_eq!(ids(&match_waits(&[0.25, 0.7, 3.0], &rules)), ["checkout"]);
+}
+
+#[test]
+fn waves_of_nobody_behind_the_last_do_not_exclude_a_client_that_gave_up() {
+    // Two retries, and a fit that went on for as long as the failures did.
+    let schedule = fitted(ScheduleFamily::Exponential, &[1.0, 2.0, 4.0, 8.0], 1.0, 2.0);
+    let wave = |requests: f64| Wave { expected_at: Timestamp::default(), requests };
+    let waves = [2000.0, 1990.0, 1980.0, 12.0, 3.0].map(wave);
+    let rules = Rules::builtin();
+    let own =
+        "id: two\nname: Two\npolicy: {family: exponential, base: 1s, factor: 2, attempts: 3}\n";
+    let rules = rules.with_files([("own.yaml", own)]).unwrap();
+    let found = match_schedule(&schedule, &Seen::default(), &rules);
+    assert!(!ids(&found).contains(&"two"));
+    let told = of_substance(&schedule, &waves);
+    assert_eq!(told.waits_seconds, [1.0, 2.0]);
+    let found = match_schedule(&told, &Seen::default(), &rules);
+    assert!(ids(&found).contains(&"two"), "{found:?}");
+    // A herd that shrinks as it is served keeps its waves.
+    let served = [2000.0, 1500.0, 900.0, 400.0, 150.0].map(wave);
+    assert_eq!(of_substance(&schedule, &served), schedule);
+}
+
+#[test]
+fn a_wait_is_known_no_better_than_the_sampling_lets_it() {
+    // 1, 2, 4, 8, 16 s at 15 s scrapes of 20 targets, fitted from its second wave on, with intervals
+    // that are far too sure.
+    let mut schedule = fitted(ScheduleFamily::Capped, &[2.0, 4.0, 8.0, 15.0], 2.0, 2.0);
+    schedule.cap_seconds = Some(15.0);
+    schedule.intervals = vec![
+        ("base_seconds", [1.9995, 2.0005]),
+        ("factor", [1.9995, 2.0005]),
+        ("cap_seconds", [14.997, 15.003]),
+    ];
+    let rules = Rules::builtin();
+    let sharp = match_schedule(&schedule, &Seen::default(), &rules);
+    assert!(!ids(&sharp).contains(&"curl-retry"), "{sharp:?}");
+    let seen = Seen { resolvable_gap_seconds: 1.8, ..Seen::default() };
+    let found = match_schedule(&schedule, &seen, &rules);
+    assert!(ids(&found).contains(&"curl-retry"), "{found:?}");
+    // What is off by more than the sampling explains stays out.
+    assert!(!ids(&found).contains(&"kube-scheduler-backoffq"), "{found:?}");
 }

@@ -16,6 +16,11 @@ const GRID: usize = 300;
 const CLIENTS: usize = 512;
 /// A cap next to the base turns every jitter but full into a fixed delay: that is no jitter.
 const CAP_OVER_BASE_MIN: f64 = 2.0;
+/// Price of an end of the failure in the middle of a jittered wave, in deviance: at coarse sampling
+/// such an end makes every herd look jittered.
+const CUT_PRICE: f64 = 16.0;
+/// Steps of the last fit: the columns of a jittered schedule overlap, and their heights part slowly.
+const JITTERED_ITERATIONS: usize = 150;
 /// Retries that are followed in a jittered schedule.
 const RETRIES_MAX: usize = 14;
 /// Changes of level that a plateau may have, its two edges included.
@@ -94,8 +99,10 @@ impl Search<'_> {
         let parameters = 4;
         match best {
             Some(best) => {
-                let cost = self.jittered_cost(&best.train, draw, 3 * iterations);
-                AlternativeFit { cost, deviance: cost, parameters, train: Some(best.train) }
+                let cost = self.jittered_cost(&best.train, draw, JITTERED_ITERATIONS);
+                let open =
+                    AlternativeFit { cost, deviance: cost, parameters, train: Some(best.train) };
+                self.cut_short(open, draw, iterations)
             }
             None => AlternativeFit {
                 cost: f64::INFINITY,
@@ -104,6 +111,21 @@ impl Search<'_> {
                 train: None,
             },
         }
+    }
+
+    /// The same schedule cut short by the dependency's return, where that explains far more.
+    fn cut_short(&mut self, open: AlternativeFit, draw: Draw, iterations: usize) -> AlternativeFit {
+        let Some(train) = open.train.filter(|_| self.window.failing_until.is_finite()) else {
+            return open;
+        };
+        self.until = self.window.failing_until;
+        let refined = self.refine_jittered(train, draw, iterations);
+        let cost = self.jittered_cost(&refined.train, draw, JITTERED_ITERATIONS) + CUT_PRICE;
+        self.until = f64::INFINITY;
+        if cost >= open.cost {
+            return open;
+        }
+        AlternativeFit { cost, deviance: cost, train: Some(refined.train), ..open }
     }
 
     fn refine_jittered(&mut self, train: Train, draw: Draw, iterations: usize) -> Scored {
@@ -153,7 +175,7 @@ impl Search<'_> {
             return f64::INFINITY;
         }
         self.evaluations += 1;
-        jittered_columns(self.window, train, draw, &mut self.columns);
+        jittered_columns(self.window, train, draw, self.until, &mut self.columns);
         self.solver.solve(self.window, &self.columns, iterations)
     }
 
@@ -344,7 +366,15 @@ fn push_cdf(window: &Window, low: f64, high: f64, cdf: impl Fn(f64) -> f64, colu
 }
 
 /// The columns of a jittered schedule: for each retry the distribution of its instant.
-pub(super) fn jittered_columns(window: &Window, train: &Train, draw: Draw, columns: &mut Columns) {
+///
+/// Nothing falls past `until`: where the dependency came back, who retries after that succeeds.
+pub(super) fn jittered_columns(
+    window: &Window,
+    train: &Train,
+    draw: Draw,
+    until: f64,
+    columns: &mut Columns,
+) {
     columns.clear();
     push_box(window, train.onset, train.onset + train.width, columns);
     let pitch = (window.horizon - train.onset).max(0.1) / (GRID - 1) as f64;
@@ -360,7 +390,7 @@ pub(super) fn jittered_columns(window: &Window, train: &Train, draw: Draw, colum
             }
             cdf[cell] + (cdf[cell + 1] - cdf[cell]) * (x - cell as f64)
         };
-        push_cdf(window, train.onset, window.horizon, at, columns);
+        push_cdf(window, train.onset, window.horizon.min(until), |t| at(t.min(until)), columns);
     };
     match draw {
         Draw::Uniform { low, high } => {

@@ -69,7 +69,7 @@ impl Columns {
         }
     }
 
-    fn column(&self, column: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+    pub(super) fn column(&self, column: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
         let range = self.starts[column]..self.starts[column + 1];
         self.index[range.clone()].iter().map(|&i| i as usize).zip(self.value[range].iter().copied())
     }

@@ -75,6 +75,8 @@ pub(super) struct Search<'a> {
     pub(super) evaluations: usize,
     /// Trains weighed by their mass alone.
     pub(super) sieved: usize,
+    /// When jittered retries stop failing, seconds from the origin.
+    pub(super) until: f64,
 }
 
 impl<'a> Search<'a> {
@@ -87,6 +89,7 @@ impl<'a> Search<'a> {
             extra: None,
             evaluations: 0,
             sieved: 0,
+            until: f64::INFINITY,
         }
     }
 

@@ -135,3 +135,52 @@ fn too_few_intervals_are_not_enough() {
     };
     assert_eq!(fit(&input).map(|_| ()), Err(NotEnough { have: 1, need: INTERVALS_MIN }));
 }
+
+#[test]
+fn requests_that_come_evenly_speak_against_waves_of_failures() {
+    let herd = scene(7, Jitter::None, 1.0, 4);
+    let agreed = report(&herd, 140.0).agreement.expect("failures were fitted");
+    assert!(agreed > 100.0, "a herd's requests come in its waves: {agreed}");
+    // A dependency that fails every other two seconds, under requests that are simply many.
+    let flapping = Scene {
+        intervals: herd
+            .intervals
+            .iter()
+            .map(|interval| {
+                let since = interval.to.seconds() - 100.0;
+                let up = if (0.0..30.0).contains(&since) { 40.0 } else { 10.0 };
+                let fails = up > 10.0 && since % 4.0 < 2.0;
+                let errors = if fails { 30.0 } else { 0.0 };
+                Interval { requests: up, errors, ..*interval }
+            })
+            .collect(),
+        ..scene(7, Jitter::None, 1.0, 4)
+    };
+    let found = report(&flapping, 140.0);
+    let disagreed = found.agreement.expect("failures were fitted");
+    assert!(disagreed < -20.0, "{disagreed} {:?}", found.lockstep.waits);
+}
+
+#[test]
+fn the_same_intervals_are_fitted_once() {
+    let herd = scene(7, Jitter::None, 5.0, 4);
+    let first = report(&herd, 170.0);
+    let marked = FitReport { evaluations: usize::MAX, ..first };
+    let input = |until: f64| FitInput {
+        intervals: &herd.intervals,
+        shares: &herd.shares,
+        background_rate: 40.0,
+        error_floor_rate: 0.0,
+        dispersion: 1.0,
+        error_dispersion: 1.0,
+        onset: [marked.lockstep.onset, Timestamp::from_seconds(101.0)],
+        now: Timestamp::from_seconds(until),
+        lists: &[],
+    };
+    let again = refit(&input(170.0), None).expect("enough intervals");
+    let kept = FitReport { evaluations: usize::MAX, ..again };
+    let second = refit(&input(170.0), Some(kept.clone())).expect("enough intervals");
+    assert_eq!(second.evaluations, usize::MAX, "the same intervals are not fitted again");
+    let earlier = refit(&input(130.0), Some(kept)).expect("enough intervals");
+    assert_ne!(earlier.evaluations, usize::MAX, "other intervals are fitted anew");
+}

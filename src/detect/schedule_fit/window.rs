@@ -5,6 +5,8 @@
 //! interval that can hold it, makes the cost of one train proportional to the intervals its waves
 //! touch instead of to all of them.
 
+use std::hash::{DefaultHasher, Hasher};
+
 use super::{Channel, FitInput};
 use crate::series::Interval;
 
@@ -39,6 +41,8 @@ pub(super) struct Window {
     pub(super) horizon: f64,
     /// Latest instant the onset can have.
     pub(super) onset_max: f64,
+    /// When the failures stopped, where the counts are failures and they did: nothing fails past it.
+    pub(super) failing_until: f64,
     /// Background rate over all targets before the incident.
     pub(super) background: f64,
     /// Weight of that rate, in seconds.
@@ -83,15 +87,23 @@ impl Window {
             Channel::Errors => (input.error_floor_rate, input.error_dispersion.clamp(1.0, 4.0)),
             Channel::Requests => (input.background_rate, input.dispersion.clamp(1.0, 50.0)),
         };
-        let last = kept
+        let above_noise = |(target, from, to, count): &(u32, f64, f64, f64)| {
+            let index = usize::try_from(*target).unwrap_or(usize::MAX);
+            let mu = rate * input.shares.get(index).copied().unwrap_or(0.0) * (to - from);
+            *count > mu + 4.0 * (factor * mu).sqrt() + 2.0
+        };
+        let (last_from, last) = kept
             .iter()
-            .filter(|(target, from, to, count)| {
-                let index = usize::try_from(*target).unwrap_or(usize::MAX);
-                let mu = rate * input.shares.get(index).copied().unwrap_or(0.0) * (to - from);
-                *count > mu + 4.0 * (factor * mu).sqrt() + 2.0
-            })
-            .map(|row| row.2)
-            .fold(0.0, f64::max);
+            .filter(|row| above_noise(row))
+            .fold((0.0, 0.0), |(from, to): (f64, f64), row| (from.max(row.1), to.max(row.2)));
+        let failing_until = match channel {
+            Channel::Errors => kept
+                .iter()
+                .filter(|row| row.1 >= last_from && !above_noise(row))
+                .map(|row| row.1)
+                .fold(f64::INFINITY, f64::min),
+            Channel::Requests => f64::INFINITY,
+        };
         let longest = kept.iter().map(|row| row.2 - row.1).fold(0.0, f64::max);
         kept.retain(|row| row.2 <= SILENCE * last + 2.0 * longest);
         if kept.len() > INTERVALS_MAX {
@@ -113,6 +125,7 @@ impl Window {
             background,
             dispersion,
             size: dispersion / (MODEL_ERROR * MODEL_ERROR),
+            failing_until,
             prior_seconds: PRIOR_SECONDS,
             onset_max: input.onset[1].seconds_since(origin).max(0.0),
             ..Self::default()
@@ -144,6 +157,20 @@ impl Window {
         }
         window.finish();
         window
+    }
+
+    /// A number that is the same for the same intervals.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for column in [&self.count, &self.from, &self.to, &self.share] {
+            hasher.write_usize(column.len());
+            for value in column {
+                hasher.write_u64(value.to_bits());
+            }
+        }
+        hasher.write_u64(self.background.to_bits());
+        hasher.write_u64(self.onset_max.to_bits());
+        hasher.finish()
     }
 
     /// How many intervals there are.

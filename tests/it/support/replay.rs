@@ -16,6 +16,7 @@ pub(crate) fn watch() -> Watch {
         name: "http".to_owned(),
         by: vec!["dependency".to_owned()],
         client: Vec::new(),
+        requests_hold_retries: true,
         has_errors: true,
         flush_seconds: Vec::new(),
     }
