@@ -297,6 +297,11 @@ pub async fn run(
         forgetting.await;
         Ended::Other
     });
+    let counting = chores::count_waiting(Arc::clone(&store), metrics.clone(), stop.clone());
+    daemon.spawn("outbox counter", async move {
+        counting.await;
+        Ended::Other
+    });
     let counting = chores::count_feedback(Arc::clone(&store), clock, metrics, stop.clone());
     daemon.spawn("feedback counter", async move {
         counting.await;

@@ -131,10 +131,15 @@ impl EmailReceiver {
     /// The name and the port of the server; it was checked when it was read.
     #[must_use]
     pub fn server(&self) -> Option<(String, u16)> {
-        let (host, port) = self.smarthost.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        (!host.is_empty()).then_some((host.to_owned(), port.parse().ok().filter(|it| *it > 0)?))
+        server(&self.smarthost)
     }
+}
+
+/// The two parts of `host:port`.
+fn server(smarthost: &str) -> Option<(String, u16)> {
+    let (host, port) = smarthost.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some((host.to_owned(), port.parse().ok().filter(|it| *it > 0)?))
 }
 
 /// The ways to protect a connection to a mail server, by name.
@@ -294,6 +299,9 @@ fn email(fields: &mut Fields<'_>, folder: &Path) -> Option<ReceiverKind> {
             fields.fault(key, "is missing");
         }
     }
+    if let Some(smarthost) = smarthost.as_ref().filter(|it| server(it).is_none()) {
+        fields.fault("smarthost", format!("must be host:port, got `{smarthost}`"));
+    }
     let auth_username = fields.text("auth_username");
     let auth_password = Secret::take(fields, "auth_password", "auth_password_file", folder);
     if auth_username.is_some() != auth_password.is_some() {
@@ -301,18 +309,14 @@ fn email(fields: &mut Fields<'_>, folder: &Path) -> Option<ReceiverKind> {
         fields.fault(missing, "is missing: a name needs its password and a password its name");
     }
     let security = fields.one_of("security", &SECURITIES).unwrap_or(SmtpSecurity::StartTls);
-    let receiver = EmailReceiver {
+    Some(ReceiverKind::Email(EmailReceiver {
         to,
         from: from?,
         smarthost: smarthost?,
         auth_username,
         auth_password,
         security,
-    };
-    if receiver.server().is_none() {
-        fields.fault("smarthost", format!("must be host:port, got `{}`", receiver.smarthost));
-    }
-    Some(ReceiverKind::Email(receiver))
+    }))
 }
 
 /// An address that is a secret in itself.

@@ -1,6 +1,7 @@
-//! What the daemon does now and then: forgets what is past its retention, and counts what people
-//! said.
+//! What the daemon does now and then: forgets what is past its retention, counts what people said,
+//! and what waits for receivers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::telemetry::{Chain, Metrics};
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 /// How often the feedback is counted.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
+
+/// How often what waits for receivers is counted: about as often as the metrics are scraped.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Deletes what is past its retention, until told to stop.
 pub(crate) async fn forget(
@@ -66,6 +70,35 @@ pub(crate) async fn count_feedback(
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(COUNT_EVERY) => {}
+        }
+    }
+}
+
+/// Counts what waits for each receiver, until told to stop.
+pub(crate) async fn count_waiting(
+    store: Arc<dyn Store>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let mut known = BTreeSet::<String>::new();
+    loop {
+        match store.lanes().await {
+            Ok(lanes) => {
+                // A lane that is empty is not in the answer.
+                for receiver in &known {
+                    metrics.outbox(receiver, 0, 0);
+                }
+                for lane in lanes {
+                    metrics.outbox(&lane.receiver, lane.pending, lane.dead);
+                    known.insert(lane.receiver);
+                }
+            }
+            Err(error) => tracing::debug!(error = %Chain(&error), "cannot count what waits"),
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
 }

@@ -36,6 +36,19 @@ const SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 const SOURCE_REASONS: [&str; 6] =
     ["unreachable", "timeout", "bad_status", "too_expensive", "too_large", "decode"];
 
+/// Why the record takes no writes; the reasons of `store`, at zero from the start.
+const STORAGE_REASONS: [&str; 9] = [
+    "unreachable",
+    "timeout",
+    "busy",
+    "read_only",
+    "full",
+    "corrupt",
+    "newer_schema",
+    "decode",
+    "other",
+];
+
 /// How a try to notify ends, at zero from the start: the increase of a counter that appears at one
 /// is nothing to Prometheus.
 const OUTCOMES: [&str; 3] = ["sent", "failed", "dead"];
@@ -78,6 +91,17 @@ struct NotificationLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StorageReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutboxLabels {
+    receiver: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FeedbackLabels {
     class: String,
     verdict: &'static str,
@@ -113,6 +137,10 @@ pub struct Metrics {
     active: Arc<Mutex<BTreeSet<ActiveLabels>>>,
     incident_feedback: Family<FeedbackLabels, Gauge>,
     notifications: Family<NotificationLabels, Counter>,
+    outbox: Family<OutboxLabels, Gauge>,
+    storage_up: Gauge,
+    storage_errors: Family<StorageReasonLabels, Counter>,
+    storage_backlog: Gauge,
     invariant_violations: Family<InvariantLabels, Counter>,
     dropped: Counter,
     config_reload_successful: Gauge,
@@ -149,6 +177,10 @@ impl Metrics {
             active: Arc::default(),
             incident_feedback: Family::default(),
             notifications: Family::default(),
+            outbox: Family::default(),
+            storage_up: Gauge::default(),
+            storage_errors: Family::default(),
+            storage_backlog: Gauge::default(),
             invariant_violations: Family::default(),
             dropped: Counter::default(),
             config_reload_successful: Gauge::default(),
@@ -158,6 +190,11 @@ impl Metrics {
             drop(metrics.incidents.get_or_create(&ClassLabels { class: class.to_owned() }));
             metrics.feedback(class, 0, 0);
         }
+        for reason in STORAGE_REASONS {
+            drop(metrics.storage_errors.get_or_create(&StorageReasonLabels { reason }));
+        }
+        // The record was opened before anything could be measured.
+        metrics.storage_up.set(1);
         metrics.registry = Arc::new(metrics.register());
         metrics
     }
@@ -215,6 +252,12 @@ impl Metrics {
             self.notifications.clone(),
         );
         registry.register(
+            "outbox_notifications",
+            "Notifications kept for a receiver: pending ones, and dead ones that were given up",
+            self.outbox.clone(),
+        );
+        self.register_storage(&mut registry);
+        registry.register(
             "invariant_violations",
             "Results dropped because they broke an invariant: a fault of the program",
             self.invariant_violations.clone(),
@@ -235,6 +278,24 @@ impl Metrics {
             self.config_reload_success_timestamp.clone(),
         );
         registry
+    }
+
+    fn register_storage(&self, registry: &mut Registry) {
+        registry.register(
+            "storage_up",
+            "Whether the record took the last write",
+            self.storage_up.clone(),
+        );
+        registry.register(
+            "storage_errors",
+            "Writes that the record did not take, by reason",
+            self.storage_errors.clone(),
+        );
+        registry.register(
+            "storage_backlog_changes",
+            "Changes of incidents that wait for the record to take writes",
+            self.storage_backlog.clone(),
+        );
     }
 
     /// A question to a source, answered or not.
@@ -331,6 +392,24 @@ impl Metrics {
         self.notifications.get_or_create(&labels).inc();
     }
 
+    /// What is kept for a receiver.
+    pub fn outbox(&self, receiver: &str, pending: u64, dead: u64) {
+        for (state, count) in [("pending", pending), ("dead", dead)] {
+            let labels = OutboxLabels { receiver: receiver.to_owned(), state };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.outbox.get_or_create(&labels).set(count);
+        }
+    }
+
+    /// The end of a try to write: why it failed, and how many changes of incidents still wait.
+    pub fn storage(&self, failed: Option<&'static str>, waiting: usize) {
+        self.storage_up.set(i64::from(failed.is_none()));
+        if let Some(reason) = failed {
+            self.storage_errors.get_or_create(&StorageReasonLabels { reason }).inc();
+        }
+        self.storage_backlog.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
     /// A broken invariant.
     pub fn invariant_violation(&self, invariant: &'static str) {
         self.invariant_violations.get_or_create(&InvariantLabels { invariant }).inc();
@@ -378,6 +457,8 @@ mod tests {
         metrics.feedback("partial-jitter", 3, 1);
         metrics.receiver_known("hook");
         metrics.notification("hook", "sent");
+        metrics.outbox("hook", 2, 1);
+        metrics.storage(Some("full"), 3);
         metrics.invariant_violation("counts_are_finite");
         metrics.poll_dropped();
         metrics.config_reload(true, 1_790_000_000);
@@ -392,6 +473,11 @@ mod tests {
             "squall_source_query_errors_total{source=\"main\",reason=\"timeout\"} 1",
             "squall_incidents_total{class=\"inconclusive\"} 0",
             "squall_notifications_total{receiver=\"hook\",outcome=\"dead\"} 0",
+            "squall_outbox_notifications{receiver=\"hook\",state=\"dead\"} 1",
+            "squall_storage_up 0",
+            "squall_storage_errors_total{reason=\"full\"} 1",
+            "squall_storage_errors_total{reason=\"read_only\"} 0",
+            "squall_storage_backlog_changes 3",
             "squall_incident_feedback{class=\"partial-jitter\",verdict=\"right\"} 3",
             "squall_incident_feedback{class=\"inconclusive\",verdict=\"wrong\"} 0",
             "squall_source_query_duration_seconds_count{source=\"main\"} 1",

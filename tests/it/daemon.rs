@@ -116,6 +116,7 @@ struct Story {
     clock: TokioClock,
     fleet: Arc<Fleet>,
     store: Arc<MemoryStore>,
+    metrics: Metrics,
     stop: CancellationToken,
     daemon: tokio::task::JoinHandle<Result<(), daemon::DaemonError>>,
 }
@@ -125,8 +126,9 @@ impl Story {
         let clock = TokioClock::starting_at(BEGIN);
         let fleet = Fleet::new(scenario, clock);
         let store = Arc::new(MemoryStore::default());
-        let (stop, daemon) = start(&fleet, &store, clock).await;
-        Self { clock, fleet, store, stop, daemon }
+        let metrics = Metrics::new();
+        let (stop, daemon) = start(&fleet, &store, clock, metrics.clone()).await;
+        Self { clock, fleet, store, metrics, stop, daemon }
     }
 
     /// Lets time pass until `seconds` from the beginning.
@@ -143,6 +145,14 @@ impl Story {
 
     fn incidents(&self) -> Vec<Incident> {
         self.store.latest().into_values().collect()
+    }
+
+    /// Expects each of these lines in the metrics.
+    fn expect_metrics(&self, lines: &[&str]) {
+        let text = self.metrics.encode();
+        for line in lines {
+            assert!(text.lines().any(|found| found == *line), "`{line}` is not in\n{text}");
+        }
     }
 
     /// One page, its end, and between them at most a changed mind.
@@ -169,6 +179,7 @@ async fn start(
     fleet: &Arc<Fleet>,
     store: &Arc<MemoryStore>,
     clock: TokioClock,
+    metrics: Metrics,
 ) -> (CancellationToken, tokio::task::JoinHandle<Result<(), daemon::DaemonError>>) {
     let rules = Rules::builtin();
     // Nobody listens at the webhook: what counts here is what is kept for it.
@@ -194,7 +205,7 @@ notify: [{webhook: {url: 'http://127.0.0.1:9/'}}]
         external_url: "http://squall.example".to_owned(),
         clock: Arc::new(clock),
         pipeline: squall::pipeline::Config::default(),
-        metrics: Metrics::new(),
+        metrics,
         changes: broadcast::channel(EVENTS_KEPT).0,
     };
     let stop = CancellationToken::new();
@@ -275,9 +286,14 @@ async fn a_store_that_takes_no_writes_holds_up_nothing_and_catches_up() {
     story.store.break_down(true);
     story.until(160.0).await;
     assert!(story.store.saved().is_empty());
+    let changes = story.metrics.encode();
+    let waiting = changes.lines().find_map(|it| it.strip_prefix("squall_storage_backlog_changes "));
+    assert!(waiting.is_some_and(|count| count != "0"), "{changes}");
+    story.expect_metrics(&["squall_storage_up 0"]);
     story.store.break_down(false);
     story.until(170.0).await;
     let fired = story.expect_one(Class::BackoffWithoutJitter);
+    story.expect_metrics(&["squall_storage_up 1", "squall_storage_backlog_changes 0"]);
     assert!(fired.detected_at.is_some_and(|at| at.seconds_since(BEGIN) < 150.0), "{fired:#?}");
     assert_eq!(story.store.notifications().len(), 1);
     story.end().await;

@@ -14,7 +14,6 @@ mod config;
 mod daemon;
 mod doctor;
 mod laboratory;
-mod manners;
 mod notify;
 mod presets;
 mod replicas;
