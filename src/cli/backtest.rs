@@ -191,10 +191,13 @@ impl Replayed {
         bar: &ProgressBar,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Failure> {
-        let patient =
-            PrometheusConfig { timeout: source.timeout.max(TIMEOUT_MIN), ..source.clone() };
-        let client = daemon::prometheus_sources(Metrics::new())(&patient)
-            .map_err(|error| Failure::running(format!("cannot ask `{}`", source.name), error))?;
+        let client = |timeout| {
+            let config = PrometheusConfig { timeout, ..source.clone() };
+            daemon::prometheus_sources(Metrics::new())(&config)
+                .map_err(|error| Failure::running(format!("cannot ask `{}`", source.name), error))
+        };
+        let greeted = client(history::GREETING_TIMEOUT)?;
+        let patient = client(source.timeout.max(TIMEOUT_MIN))?;
         let questions: Vec<Question> = watches
             .iter()
             .enumerate()
@@ -202,14 +205,10 @@ impl Replayed {
             .collect();
         let whole = Window { after: span.after.minus(LEARNING), ..span };
         let (sender, mut parts) = mpsc::channel(PARTS_WAITING);
-        bar.println(format!(
-            "asking source `{}` at {} for {} to {}",
-            source.name,
-            source.url,
-            rfc3339(whole.after),
-            rfc3339(whole.until)
-        ));
-        runtime.spawn(history::read(client, questions, whole, say(bar), sender));
+        let say = say(bar);
+        let [from, to] = [whole.after, whole.until].map(rfc3339);
+        say(&format!("asking source `{}` at {} for {from} to {to}", source.name, source.url));
+        runtime.spawn(history::read(greeted, patient, questions, whole, say, sender));
 
         let running = watches.iter().map(|watch| watch.watch(&source.name)).collect();
         let mut pipeline =
@@ -253,7 +252,7 @@ impl Replayed {
     }
 }
 
-/// Says on standard error, above the bar where there is one, why nothing moves.
+/// Says on standard error, above the bar where there is one, what is under way.
 fn say(bar: &ProgressBar) -> history::Say {
     let bar = bar.clone();
     Box::new(move |text| {

@@ -274,9 +274,10 @@ fn a_backtest_of_a_server_that_is_not_there_says_so_and_ends() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = said.lines().collect();
-    assert!(lines[0].starts_with("squall: cannot reach source `main`: "), "{said}");
-    assert!(lines[0].ends_with("; trying again for up to 10 s"), "{said}");
-    assert!(lines[1].contains("the history cannot be read on: cannot reach source"), "{said}");
+    assert!(lines[0].starts_with("squall: asking source `main` at http://127.0.0.1:"), "{said}");
+    assert!(lines[1].starts_with("squall: cannot reach source `main`: "), "{said}");
+    assert!(lines[1].ends_with("; trying again for up to 10 s"), "{said}");
+    assert!(lines[2].contains("the history cannot be read on: cannot reach source"), "{said}");
 }
 
 #[test]

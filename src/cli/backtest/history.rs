@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How long a server may take to answer for the first time: one that never did is more likely to
 /// be the wrong address than to be starting.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for one first question, which reads no samples: short, so that a person soon hears of it.
+pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Tells the person who waits what is under way.
 pub(super) type Say = Box<dyn Fn(&str) + Send + Sync>;
@@ -125,8 +127,10 @@ impl SampleSink for Taker<'_> {
     }
 }
 
-/// Reads the whole history and sends it on; ends early when nobody takes it.
+/// Reads the whole history and sends it on; ends early when nobody takes it. `greeted` is the same
+/// source with less patience, for the first question.
 pub(super) async fn read(
+    greeted: Box<dyn Source>,
     source: Box<dyn Source>,
     questions: Vec<Question>,
     whole: Window,
@@ -140,7 +144,7 @@ pub(super) async fn read(
         }
     };
     let reading = async {
-        if let Err(error) = first_answer(source.as_ref(), &say).await {
+        if let Err(error) = first_answer(greeted.as_ref(), &say).await {
             drop(parts.send(Err(Stopped::Source(error))).await);
             return;
         }
@@ -183,11 +187,13 @@ async fn first_answer(source: &dyn Source, say: &Say) -> Result<(), SourceError>
     let silent =
         || SourceError::Timeout { source_name: source.name().to_owned(), limit: FIRST_PATIENCE };
     let mut retry = 0;
+    // What it said last tells more than that the time is over.
+    let mut last = None;
     loop {
         let error = match tokio::time::timeout_at(until, source.now()).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => error,
-            Err(_) => return Err(silent()),
+            Err(_) => return Err(last.unwrap_or_else(silent)),
         };
         let wait = retry_wait(retry, random_fraction(), error.retry_after());
         if !error.is_transient() || Instant::now() + wait >= until {
@@ -196,6 +202,7 @@ async fn first_answer(source: &dyn Source, say: &Say) -> Result<(), SourceError>
         if retry == 0 {
             say(&again(&error, FIRST_PATIENCE));
         }
+        last = Some(error);
         tokio::time::sleep(wait).await;
         retry += 1;
     }
