@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help build demo picture readme-pictures test test-servers backtest-month accuracy
+.PHONY: help build demo picture readme-pictures test test-servers kills backtest-month accuracy
 
 help:              ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
@@ -33,6 +33,10 @@ test:              ## everything CI runs, in CI's order
 
 test-servers:      ## the end-to-end tests against other servers: VictoriaMetrics, newer Prometheus
 	tests/servers.sh
+
+kills:             ## five hundred kills at random instants over a week of incidents; SEED=1 for others
+	SQUALL_TEST_KILLS=500 $(if $(SEED),SQUALL_TEST_SEED=$(SEED)) \
+	$(CARGO) test --locked --test it -- --nocapture store::kill::kills
 
 backtest-month:    ## thirty days of fifty dependencies, twelve storms planted, found by `squall backtest`
 	SQUALL_TEST_BACKTEST_DAYS=30 SQUALL_TEST_BACKTEST_DAY_SECONDS=86400 SQUALL_TEST_BACKTEST_DEPENDENCIES=50 \

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -14,6 +14,7 @@ use tower::ServiceExt;
 
 use squall::api::{self, Board, EVENTS_KEPT, Parts, Readiness};
 use squall::clock::SystemClock;
+use squall::classify::{Class, Severity};
 use squall::detect::comb::{CombBank, find_comb};
 use squall::detect::even::{Count, EvenResiduals, autocorrelate};
 use squall::detect::period::{PeriodSearch, find_period};
@@ -25,7 +26,7 @@ use squall::series::{Interval, Labels, TargetId, Timestamp};
 use squall::sim;
 use squall::sim::policy::{Jitter, RetryPolicy};
 use squall::sim::scenario::{DependencyPlan, Fault, Population, Scenario};
-use squall::store::{Batch, Reason, Saved, SqlStore, Store};
+use squall::store::{Batch, IncidentQuery, Reason, Saved, SqlStore, Store};
 use squall::wire::around::{IncrementsJson, ModelJson, SeriesJson};
 use squall::wire::{IncidentJson, Instant3339, Number};
 
@@ -245,9 +246,85 @@ fn pages(criterion: &mut Criterion) {
         assert!(bytes < 300_000, "{path}: {bytes} bytes");
         group.bench_function(name, |b| {
             b.iter(|| runtime.block_on(page(router.clone(), black_box(path))));
+/// Incidents in the record that is measured: a million with `SQUALL_BENCH_INCIDENTS=1000000`.
+const INCIDENTS: u32 = 5_000;
+/// Incidents that become durable together.
+const BATCH: u32 = 200;
+
+/// Incident `n` of a long record: a hundred dependencies, one an hour.
+fn incident(n: u32) -> Incident {
+    let text = include_str!("../tests/golden/record/incident.json");
+    let wire: IncidentJson = serde_json::from_str(text).expect("an incident");
+    let mut incident = Incident::try_from(wire).expect("an incident");
+    let start = Timestamp::from_seconds(3600.0f64.mul_add(f64::from(n), 1.4e9));
+    incident.id = IncidentId(format!("{n:016x}"));
+    incident.dependency.labels = Labels::new([("dependency", format!("d{}", n % 100))]);
+    incident.verdict.class = Class::ALL[n as usize % Class::ALL.len()];
+    incident.verdict.started_at = start;
+    incident.detected_at = Some(start);
+    incident.updated_at = start;
+    incident
+}
+
+fn batch(from: u32) -> Batch {
+    let saved = |n| Saved { reason: Reason::Fired, incident: incident(n) };
+    Batch { incidents: (from..from + BATCH).map(saved).collect(), ..Batch::default() }
+}
+
+/// The record in a file: durable batches, and filtered pages of a long record.
+fn record(criterion: &mut Criterion) {
+    let wanted = squall::config::environment("SQUALL_BENCH_INCIDENTS");
+    let wanted = wanted.map_or(INCIDENTS, |text| text.parse().expect("a number of incidents"));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = runtime.block_on(SqlStore::sqlite(folder.path())).expect("a store");
+    for from in (0..wanted).step_by(BATCH as usize) {
+        runtime.block_on(store.save(&batch(from))).expect("a durable batch");
+    }
+    let mut group = criterion.benchmark_group(format!("record of {wanted}"));
+    group.sample_size(20);
+    let mut next = wanted;
+    group.throughput(Throughput::Elements(u64::from(BATCH)));
+    group.bench_function("insert", |b| {
+        b.iter(|| {
+            next += BATCH;
+            runtime.block_on(store.save(&batch(next))).expect("a durable batch");
+        });
+    });
+    group.throughput(Throughput::Elements(1));
+    let pages = [
+        ("newest", IncidentQuery::default()),
+        (
+            "dependency and class",
+            IncidentQuery {
+                dependency: Some("d7".to_owned()),
+                class: Some(Class::ALL[7 % Class::ALL.len()]),
+                ..IncidentQuery::default()
+            },
+        ),
+        (
+            "state, severity and time",
+            IncidentQuery {
+                state: Some(State::Firing),
+                severity: Some(Severity::Critical),
+                to: Some(Timestamp::from_seconds(1800.0f64.mul_add(f64::from(wanted), 1.4e9))),
+                ..IncidentQuery::default()
+            },
+        ),
+        (
+            "rule",
+            IncidentQuery {
+                schedule: Some(incident(0).verdict.matches[0].rule.clone()),
+                ..IncidentQuery::default()
+            },
+        ),
+    ];
+    for (name, query) in pages {
+        group.bench_function(BenchmarkId::new("page", name), |b| {
+            b.iter(|| runtime.block_on(store.incidents(black_box(&query))).expect("a page"));
         });
     }
 }
 
-criterion_group!(benches, autocorrelation, periods, comb, simulation, picture, pages);
+criterion_group!(benches, autocorrelation, periods, comb, simulation, picture, pages, record);
 criterion_main!(benches);

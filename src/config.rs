@@ -31,7 +31,8 @@ pub mod web;
 pub use effective::{effective, quoted};
 pub use http::{Authorization, BasicAuth, HttpConfig, OAuth2, TlsConfig};
 pub use notify::{
-    AlertmanagerReceiver, PagerdutyReceiver, Receiver, ReceiverKind, SlackReceiver, WebhookReceiver,
+    AlertmanagerReceiver, EmailReceiver, OpsgenieReceiver, PagerdutyReceiver, Receiver,
+    ReceiverKind, SlackReceiver, WebhookReceiver,
 };
 pub use prometheus::PrometheusConfig;
 pub use read::{FileKind, kind_of, read};

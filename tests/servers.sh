@@ -44,4 +44,5 @@ for suite in trixie sid; do
     victoria=$(unpack victoria-metrics "$suite")
     "$victoria" --version >&2
     stories "SQUALL_TEST_VICTORIAMETRICS=$victoria"
+    SQUALL_TEST_VICTORIAMETRICS="$victoria" cargo test --locked --test it -- backtest::a_backtest_finds
 done

@@ -18,7 +18,7 @@ use crate::config::{self, Config, Engine, PrometheusConfig, WatchConfig};
 use crate::daemon;
 use crate::incident::{Dependency, Incident};
 use crate::pipeline::replay::{Feed, Replay, median_spacing};
-use crate::pipeline::{self, Pipeline, WatchId};
+use crate::pipeline::{Pipeline, WatchId};
 use crate::rules::Rules;
 use crate::series::table::LabelBuffer;
 use crate::series::{Role, Timestamp};
@@ -45,6 +45,9 @@ pub struct Args {
     /// The configuration: sources and watches.
     #[arg(long = "config.file", value_name = "FILE", default_value = "squall.yml")]
     pub config_file: PathBuf,
+    /// A rule file, or a folder of them, that joins the rules known. May be repeated.
+    #[arg(long = "rules.path", value_name = "PATH")]
+    pub rules_path: Vec<PathBuf>,
     /// Where to begin: RFC 3339, or a duration back from now (`-30d`).
     #[arg(long, value_name = "TIME", default_value = "-1d", allow_hyphen_values = true)]
     pub from: String,
@@ -81,8 +84,8 @@ const WARNINGS_MAX: usize = 20;
 ///
 /// When the configuration is wrong, a source does not answer, or the record cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let rules = Arc::new(Rules::builtin());
-    let config = load(args, &rules)?;
+    let config = load(args, &super::rules::load(&args.rules_path)?)?;
+    let rules = Arc::new(config.rules.known.clone());
     let span = span(args, SystemClock.now())?;
     let runtime = super::runtime()?;
     let asked: Vec<(&PrometheusConfig, Vec<WatchConfig>)> = config
@@ -188,10 +191,13 @@ impl Replayed {
         bar: &ProgressBar,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Failure> {
-        let patient =
-            PrometheusConfig { timeout: source.timeout.max(TIMEOUT_MIN), ..source.clone() };
-        let client = daemon::prometheus_sources(Metrics::new())(&patient)
-            .map_err(|error| Failure::running(format!("cannot ask `{}`", source.name), error))?;
+        let client = |timeout| {
+            let config = PrometheusConfig { timeout, ..source.clone() };
+            daemon::prometheus_sources(Metrics::new())(&config)
+                .map_err(|error| Failure::running(format!("cannot ask `{}`", source.name), error))
+        };
+        let greeted = client(history::GREETING_TIMEOUT)?;
+        let patient = client(source.timeout.max(TIMEOUT_MIN))?;
         let questions: Vec<Question> = watches
             .iter()
             .enumerate()
@@ -199,10 +205,14 @@ impl Replayed {
             .collect();
         let whole = Window { after: span.after.minus(LEARNING), ..span };
         let (sender, mut parts) = mpsc::channel(PARTS_WAITING);
-        runtime.spawn(history::read(client, questions, whole, sender));
+        let say = say(bar);
+        let [from, to] = [whole.after, whole.until].map(rfc3339);
+        say(&format!("asking source `{}` at {} for {from} to {to}", source.name, source.url));
+        runtime.spawn(history::read(greeted, patient, questions, whole, say, sender));
 
         let running = watches.iter().map(|watch| watch.watch(&source.name)).collect();
-        let mut pipeline = Pipeline::new(pipeline::Config::default(), running, Arc::clone(rules));
+        let mut pipeline =
+            Pipeline::new(super::what_if::pipeline_config(), running, Arc::clone(rules));
         let mut taken = Taken { has_requests: vec![false; watches.len()], first: None };
         let (mut failure, mut until) = (None, whole.after);
         // The poll interval comes from the first part that holds samples.
@@ -240,6 +250,15 @@ impl Replayed {
             until,
         })
     }
+}
+
+/// Says on standard error, above the bar where there is one, what is under way.
+fn say(bar: &ProgressBar) -> history::Say {
+    let bar = bar.clone();
+    Box::new(move |text| {
+        // Standard error may be closed; the result is what counts.
+        bar.suspend(|| drop(writeln!(std::io::stderr(), "squall: {text}")));
+    })
 }
 
 /// The next part; none at the end of the history, or where it stopped.

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::notify::ReceiverKind;
+use super::notify::{EmailReceiver, ReceiverKind, SECURITIES};
 use super::secret::HIDDEN;
 use super::storage::Engine;
 use super::{Config, HttpConfig, Secret, WatchConfig, written};
@@ -35,6 +35,18 @@ pub fn effective(config: &Config) -> String {
         page.line(1, &format!("- {}:", receiver.kind.as_str()));
         page.pair(4, "name", &receiver.name);
         page.line(4, &format!("send_resolved: {}", receiver.send_resolved));
+        if !receiver.r#match.is_empty() {
+            page.line(4, "match:");
+            for (name, value) in &receiver.r#match {
+                page.pair(5, name, value);
+            }
+        }
+        if !receiver.classifications.is_empty() {
+            let names: Vec<&str> =
+                receiver.classifications.iter().map(|class| class.as_str()).collect();
+            page.line(4, &format!("classifications: [{}]", names.join(", ")));
+        }
+        page.pair(4, "severity", receiver.severity.as_str());
         match &receiver.kind {
             ReceiverKind::Alertmanager(it) => {
                 page.pair(4, "url", &it.url);
@@ -56,6 +68,12 @@ pub fn effective(config: &Config) -> String {
                 page.pair(4, "url", &it.url);
                 page.http(4, &it.http);
             }
+            ReceiverKind::Opsgenie(it) => {
+                page.secret(4, "api_key", &it.api_key);
+                page.pair(4, "url", &it.url);
+                page.http(4, &it.http);
+            }
+            ReceiverKind::Email(it) => page.email(4, it),
         }
     }
     page.head(0, "storage", false);
@@ -74,6 +92,21 @@ struct Page {
 }
 
 impl Page {
+    fn email(&mut self, indent: usize, it: &EmailReceiver) {
+        self.line(indent, "to:");
+        for address in &it.to {
+            self.line(indent + 1, &format!("- {address:?}"));
+        }
+        self.pair(indent, "from", &it.from);
+        self.pair(indent, "smarthost", &it.smarthost);
+        if let (Some(name), Some(password)) = (&it.auth_username, &it.auth_password) {
+            self.pair(indent, "auth_username", name);
+            self.secret(indent, "auth_password", password);
+        }
+        let security = SECURITIES.iter().find(|(_, security)| *security == it.security);
+        self.pair(indent, "security", security.map_or("", |(name, _)| name));
+    }
+
     fn line(&mut self, indent: usize, text: &str) {
         let _infallible = writeln!(self.text, "{:width$}{text}", "", width = indent * 2);
     }

@@ -1,11 +1,14 @@
 //! The `notify` section: whom to tell.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::classify::{Class, Severity};
+use crate::notify::{OPSGENIE_URL, PAGERDUTY_URL, SmtpSecurity};
 use crate::rules::spanned::{Faults, Fields, Node, Value};
 
 use super::Secret;
-use super::http::{self, HttpConfig};
+use super::http::{self, HttpConfig, text_map};
 
 /// One receiver.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +17,12 @@ pub struct Receiver {
     pub name: String,
     /// Whether the end of an incident is told too. Default: `true`.
     pub send_resolved: bool,
+    /// Label values that the dependency must have; `dependency` is its name too. Default: any.
+    pub r#match: BTreeMap<String, String>,
+    /// The classes that are told. Default: those that page.
+    pub classifications: Vec<Class>,
+    /// The lowest severity that is told: `info`, `warning` or `critical`. Default: `info`.
+    pub severity: Severity,
     /// What it is.
     pub kind: ReceiverKind,
 }
@@ -29,6 +38,10 @@ pub enum ReceiverKind {
     Slack(SlackReceiver),
     /// A PagerDuty service.
     Pagerduty(PagerdutyReceiver),
+    /// An Opsgenie account.
+    Opsgenie(OpsgenieReceiver),
+    /// E-mail.
+    Email(EmailReceiver),
 }
 
 impl ReceiverKind {
@@ -40,6 +53,8 @@ impl ReceiverKind {
             Self::Webhook(_) => "webhook",
             Self::Slack(_) => "slack",
             Self::Pagerduty(_) => "pagerduty",
+            Self::Opsgenie(_) => "opsgenie",
+            Self::Email(_) => "email",
         }
     }
 }
@@ -84,10 +99,60 @@ pub struct PagerdutyReceiver {
     pub http: HttpConfig,
 }
 
-/// Where PagerDuty takes events outside the European region.
-const PAGERDUTY_URL: &str = "https://events.pagerduty.com";
+/// An Opsgenie account, by its Alert API.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpsgenieReceiver {
+    /// The key of an API integration; `api_key_file` reads it from a file.
+    pub api_key: Secret,
+    /// The address of the API. Default: `https://api.opsgenie.com`.
+    pub url: String,
+    /// The proxy to go through, and whom to trust.
+    pub http: HttpConfig,
+}
+
+/// E-mail, by SMTP.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EmailReceiver {
+    /// Whom to write to, one or a list.
+    pub to: Vec<String>,
+    /// The sender.
+    pub from: String,
+    /// The server, `host:port`: usually port 587 with STARTTLS and 465 with TLS.
+    pub smarthost: String,
+    /// Whom to log in as. Default: nobody.
+    pub auth_username: Option<String>,
+    /// The password; `auth_password_file` reads it from a file.
+    pub auth_password: Option<Secret>,
+    /// `starttls` (or nothing is sent), `tls` from the first byte, or `plain`. Default: `starttls`.
+    pub security: SmtpSecurity,
+}
+
+impl EmailReceiver {
+    /// The name and the port of the server; it was checked when it was read.
+    #[must_use]
+    pub fn server(&self) -> Option<(String, u16)> {
+        server(&self.smarthost)
+    }
+}
+
+/// The two parts of `host:port`.
+fn server(smarthost: &str) -> Option<(String, u16)> {
+    let (host, port) = smarthost.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some((host.to_owned(), port.parse().ok().filter(|it| *it > 0)?))
+}
+
+/// The ways to protect a connection to a mail server, by name.
+pub(crate) const SECURITIES: [(&str, SmtpSecurity); 3] = [
+    ("starttls", SmtpSecurity::StartTls),
+    ("tls", SmtpSecurity::Tls),
+    ("plain", SmtpSecurity::Plain),
+];
 /// The kinds, for a message.
-const KINDS: &str = "alertmanager, webhook, slack, pagerduty";
+const KINDS: &str = "alertmanager, webhook, slack, pagerduty, opsgenie, email";
+/// The severities, by name.
+const SEVERITIES: [(&str, Severity); 3] =
+    [("info", Severity::Info), ("warning", Severity::Warning), ("critical", Severity::Critical)];
 
 /// Reads the list of receivers.
 pub(crate) fn read(items: &[Node], folder: &Path, faults: &Faults) -> Vec<Receiver> {
@@ -108,22 +173,24 @@ pub(crate) fn read(items: &[Node], folder: &Path, faults: &Faults) -> Vec<Receiv
             "webhook" => one(&entry.node, &path, faults, |f| webhook(f, folder, faults)),
             "slack" => one(&entry.node, &path, faults, |f| slack(f, folder, faults)),
             "pagerduty" => one(&entry.node, &path, faults, |f| pagerduty(f, folder, faults)),
+            "opsgenie" => one(&entry.node, &path, faults, |f| opsgenie(f, folder, faults)),
+            "email" => one(&entry.node, &path, faults, |f| email(f, folder)),
             _ => {
                 faults.add(entry.line, &path, format!("unknown receiver; known: {KINDS}"));
                 None
             }
         };
-        let Some((name, send_resolved, kind)) = read else { continue };
-        let name = match name {
+        let Some((name, mut receiver)) = read else { continue };
+        receiver.name = match name {
             Some(name) => {
                 if receivers.iter().any(|other| other.name == name) {
                     faults.add(entry.line, &format!("{path}.name"), format!("`{name}` is taken"));
                 }
                 name
             }
-            None => free_name(kind.as_str(), &receivers),
+            None => free_name(receiver.kind.as_str(), &receivers),
         };
-        receivers.push(Receiver { name, send_resolved, kind });
+        receivers.push(receiver);
     }
     receivers
 }
@@ -141,7 +208,8 @@ fn free_name(kind: &str, receivers: &[Receiver]) -> String {
     format!("{kind}-{number}")
 }
 
-type Read = (Option<String>, bool, ReceiverKind);
+/// A receiver, and the name it is given.
+type Read = (Option<String>, Receiver);
 
 fn one(
     node: &Node,
@@ -152,9 +220,30 @@ fn one(
     let mut fields = Fields::open(node, path, faults)?;
     let name = fields.text("name");
     let send_resolved = fields.flag("send_resolved").unwrap_or(true);
+    let r#match = text_map(&mut fields, "match", faults);
+    let mut classifications = Vec::new();
+    for name in fields.text_list("classifications").unwrap_or_default() {
+        match Class::parse(&name) {
+            Some(class) => classifications.push(class),
+            None => {
+                let known: Vec<&str> = Class::ALL.iter().map(|class| class.as_str()).collect();
+                let known = known.join(", ");
+                fields.fault("classifications", format!("`{name}` is no class; known: {known}"));
+            }
+        }
+    }
+    let severity = fields.one_of("severity", &SEVERITIES).unwrap_or(Severity::Info);
     let kind = kind(&mut fields);
     fields.finish();
-    Some((name, send_resolved, kind?))
+    let receiver = Receiver {
+        name: String::new(),
+        send_resolved,
+        r#match,
+        classifications,
+        severity,
+        kind: kind?,
+    };
+    Some((name, receiver))
 }
 
 fn alertmanager(fields: &mut Fields<'_>, folder: &Path, faults: &Faults) -> Option<ReceiverKind> {
@@ -187,6 +276,47 @@ fn pagerduty(fields: &mut Fields<'_>, folder: &Path, faults: &Faults) -> Option<
     let url = http::url(fields, "url").unwrap_or_else(|| PAGERDUTY_URL.to_owned());
     let http = http::take(fields, folder, faults);
     Some(ReceiverKind::Pagerduty(PagerdutyReceiver { routing_key: routing_key?, url, http }))
+}
+
+fn opsgenie(fields: &mut Fields<'_>, folder: &Path, faults: &Faults) -> Option<ReceiverKind> {
+    let api_key = Secret::take(fields, "api_key", "api_key_file", folder);
+    if api_key.is_none() {
+        fields.fault("api_key", "is missing");
+    }
+    let url = http::url(fields, "url").unwrap_or_else(|| OPSGENIE_URL.to_owned());
+    let http = http::take(fields, folder, faults);
+    Some(ReceiverKind::Opsgenie(OpsgenieReceiver { api_key: api_key?, url, http }))
+}
+
+fn email(fields: &mut Fields<'_>, folder: &Path) -> Option<ReceiverKind> {
+    let to = fields.text_list("to").unwrap_or_default();
+    let from = fields.text("from");
+    let smarthost = fields.text("smarthost");
+    for (key, is_missing) in
+        [("to", to.is_empty()), ("from", from.is_none()), ("smarthost", smarthost.is_none())]
+    {
+        if is_missing {
+            fields.fault(key, "is missing");
+        }
+    }
+    if let Some(smarthost) = smarthost.as_ref().filter(|it| server(it).is_none()) {
+        fields.fault("smarthost", format!("must be host:port, got `{smarthost}`"));
+    }
+    let auth_username = fields.text("auth_username");
+    let auth_password = Secret::take(fields, "auth_password", "auth_password_file", folder);
+    if auth_username.is_some() != auth_password.is_some() {
+        let missing = if auth_username.is_some() { "auth_password" } else { "auth_username" };
+        fields.fault(missing, "is missing: a name needs its password and a password its name");
+    }
+    let security = fields.one_of("security", &SECURITIES).unwrap_or(SmtpSecurity::StartTls);
+    Some(ReceiverKind::Email(EmailReceiver {
+        to,
+        from: from?,
+        smarthost: smarthost?,
+        auth_username,
+        auth_password,
+        security,
+    }))
 }
 
 /// An address that is a secret in itself.

@@ -12,6 +12,8 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("notify[].webhook", "WebhookReceiver", include_str!("notify.rs")),
     ("notify[].slack", "SlackReceiver", include_str!("notify.rs")),
     ("notify[].pagerduty", "PagerdutyReceiver", include_str!("notify.rs")),
+    ("notify[].opsgenie", "OpsgenieReceiver", include_str!("notify.rs")),
+    ("notify[].email", "EmailReceiver", include_str!("notify.rs")),
     ("storage", "StorageConfig", include_str!("storage.rs")),
     ("rules[]", "OwnRules", include_str!("rules.rs")),
     ("HTTP, in `prometheus[]` and in each receiver", "HttpConfig", include_str!("../http.rs")),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::KnownRules;
-use crate::config::{self, Config, Engine, ReceiverKind, StorageConfig};
+use crate::config::{self, Config, EmailReceiver, Engine, ReceiverKind, StorageConfig};
 use crate::notify::{
-    self, ActiveAlerts, Alertmanager, AttemptOutcome, Kind, Links, Meter, Notifier, Pace, Planner,
-    Route, Settings,
+    self, ActiveAlerts, Alertmanager, AttemptOutcome, EmailSettings, Kind, Links, Meter, Notifier,
+    Pace, Planner, Route, Settings,
 };
 use crate::rules::Rules;
 use crate::source::prometheus;
@@ -61,11 +61,35 @@ fn receivers(config: &Config) -> Result<Vec<notify::Receiver>, DaemonError> {
                     routing_key: secret(&it.routing_key),
                     http: http(&it.http)?,
                 },
+                ReceiverKind::Opsgenie(it) => Settings::Opsgenie {
+                    url: it.url.clone(),
+                    api_key: secret(&it.api_key),
+                    http: http(&it.http)?,
+                },
+                ReceiverKind::Email(it) => Settings::Email(email(it)),
             };
-            let route = Route { send_resolved: receiver.send_resolved, ..Route::default() };
+            let route = Route {
+                labels: receiver.r#match.clone().into_iter().collect(),
+                classes: receiver.classifications.clone(),
+                severity_min: receiver.severity,
+                send_resolved: receiver.send_resolved,
+                ..Route::default()
+            };
             Ok(notify::Receiver { name: receiver.name.clone(), route, settings })
         })
         .collect()
+}
+
+fn email(it: &EmailReceiver) -> EmailSettings {
+    let (host, port) = it.server().unwrap_or_default();
+    EmailSettings {
+        host,
+        port,
+        security: it.security,
+        login: it.auth_username.clone().zip(it.auth_password.as_ref().map(secret)),
+        from: it.from.clone(),
+        to: it.to.clone(),
+    }
 }
 
 fn secret(secret: &config::Secret) -> notify::Secret {

@@ -74,7 +74,7 @@ impl Recorder {
     pub(crate) async fn run(mut self, mut reports: mpsc::Receiver<Report>) {
         let mut known: BTreeMap<String, Known> = BTreeMap::new();
         let mut planner = (self.planner.borrow_and_update().0)();
-        let mut saver = Saver::new(Arc::clone(&self.store));
+        let mut saver = Saver::new(Arc::clone(&self.store), self.metrics.clone());
         loop {
             tokio::select! {
                 biased;
@@ -247,12 +247,14 @@ struct Saver {
     // Whether the batches under way hold notifications.
     tells: bool,
     fault: Option<String>,
+    metrics: Metrics,
 }
 
 impl Saver {
-    fn new(store: Arc<dyn Store>) -> Self {
+    fn new(store: Arc<dyn Store>, metrics: Metrics) -> Self {
         let backlog = Some(Backlog::new());
-        Self { store, backlog, task: None, waiting: Vec::new(), tells: false, fault: None }
+        let waiting = Vec::new();
+        Self { store, backlog, task: None, waiting, tells: false, fault: None, metrics }
     }
 
     fn add(&mut self, batch: Batch) {
@@ -299,7 +301,9 @@ impl Saver {
                 (Backlog::new(), Ok(()))
             }
         };
-        self.fault = outcome.as_ref().err().map(|error| error.reason().as_str().to_owned());
+        let failed = outcome.as_ref().err().map(|error| error.reason().as_str());
+        self.metrics.storage(failed, backlog.changes());
+        self.fault = failed.map(str::to_owned);
         let is_saved = outcome.is_ok();
         if let Err(error) = outcome {
             tracing::error!(

@@ -67,8 +67,11 @@ pub(crate) async fn beat(
     loop {
         match tokio::time::timeout(BEAT_EVERY, store.heartbeat(&me)).await {
             Ok(Ok(list)) => {
+                // Who was missed has lost its share meanwhile, and may not know: the list is the
+                // same again, and what it had open is another's by now.
+                let was_missed = heard.elapsed() > MEMBER_TTL;
                 heard = Instant::now();
-                tell(&living, list);
+                tell(&living, list, was_missed);
             }
             failed => {
                 if let Ok(Err(error)) = failed {
@@ -76,7 +79,7 @@ pub(crate) async fn beat(
                 }
                 // The others miss it now. Watching twice is harmless, and watching never is not.
                 if heard.elapsed() > MEMBER_TTL {
-                    tell(&living, Vec::new());
+                    tell(&living, Vec::new(), false);
                 }
             }
         }
@@ -92,9 +95,10 @@ pub(crate) async fn beat(
     }
 }
 
-fn tell(living: &watch::Sender<Living>, list: Vec<String>) {
+/// Tells of a list that is new, or that must be taken as new.
+fn tell(living: &watch::Sender<Living>, list: Vec<String>, anew: bool) {
     living.send_if_modified(|known| {
-        let is_new = **known != list;
+        let is_new = anew || **known != list;
         if is_new {
             tracing::info!(replicas = list.len(), "the work is divided anew");
             *known = Arc::new(list);

@@ -312,10 +312,20 @@ impl Watcher {
         self.pipeline.take_up(older);
         let mut replay = Replay::new(&mut self.pipeline, interval);
         replay.take(&feeds, |_| ());
-        let (found, _) = replay.finish();
-        let missing: Vec<Incident> =
-            within.into_iter().filter(|incident| !found.contains_key(&incident.id)).collect();
-        self.pipeline.take_up(missing);
+        let (mut found, _) = replay.finish();
+        for known in within.into_iter().filter(|it| !found.contains_key(&it.id)).collect::<Vec<_>>()
+        {
+            // Who saw it in other polls may have named it after another scrape.
+            let same = found.values().find(|it| is_same_storm(it, &known)).map(|it| it.id.clone());
+            let again = same.and_then(|id| found.remove(&id));
+            match again {
+                Some(over) if over.state == State::Resolved => {
+                    let detected_at = known.detected_at;
+                    found.insert(known.id.clone(), Incident { id: known.id, detected_at, ..over });
+                }
+                _ => self.pipeline.take_up(vec![known]),
+            }
+        }
         self.is_warm = true;
         let mut changes: Vec<Change> = found
             .into_values()
@@ -347,12 +357,21 @@ fn without_blocking<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Whether both are one outage of one dependency.
+fn is_same_storm(found: &Incident, known: &Incident) -> bool {
+    let begins_before =
+        |a: &Incident, b: &Incident| a.verdict.started_at <= b.ended_at.unwrap_or(b.updated_at);
+    found.dependency == known.dependency
+        && begins_before(found, known)
+        && begins_before(known, found)
+}
+
 /// Why an incident that a replay found is reported.
 fn reason_of(incident: &Incident) -> Reason {
     match incident.state {
-        crate::incident::State::Pending => Reason::Opened,
-        crate::incident::State::Firing => Reason::Fired,
-        crate::incident::State::Resolved => Reason::Resolved,
+        State::Pending => Reason::Opened,
+        State::Firing => Reason::Fired,
+        State::Resolved => Reason::Resolved,
     }
 }
 

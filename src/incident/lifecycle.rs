@@ -112,6 +112,20 @@ impl Episode {
         }
     }
 
+    /// Whether an incident of an earlier run was not over yet when this trouble began.
+    #[must_use]
+    pub fn goes_on_from(&self, incident: &Incident, scrape_seconds: f64) -> bool {
+        let hold_seconds = Self::take_up(incident.clone()).hold_seconds(scrape_seconds);
+        self.anchor.seconds_since(incident.updated_at) <= hold_seconds
+    }
+
+    /// Goes on as an incident of an earlier run: one outage is one incident, whoever saw it first.
+    pub fn go_on_as(&mut self, incident: Incident) {
+        let known = Self::take_up(incident);
+        let active_until = self.active_until.max(known.active_until);
+        *self = Self { anchor: self.anchor, active_until, ..known };
+    }
+
     /// Quiet seconds after which the episode is over.
     #[must_use]
     pub fn hold_seconds(&self, scrape_seconds: f64) -> f64 {

@@ -6,6 +6,10 @@
 //! Beyond that a token bucket bounds the retries of any stretch of time, whatever the draws were,
 //! and a `Retry-After` is honoured.
 //!
+//! What all clients wait alike keeps them in step, however their own draws fall: the time-out of a
+//! receiver that hangs, and the time that it names to everybody. So the draw is at least as wide as
+//! that.
+//!
 //! The breaker is open from [`BREAKER_FAILURES`] failures in a row to the next success: then the
 //! lane sends nothing but its head, one try at a time, and says so in the metrics.
 
@@ -61,15 +65,20 @@ impl Manners {
     }
 
     /// Notes a failure at `now` (of any clock that only goes forward) and returns the wait before
-    /// the next try. `draw` is uniform in `[0, 1)`; `asked` is the receiver's `Retry-After`.
-    pub fn failed(&mut self, now: Duration, draw: f64, asked: Option<Duration>) -> Duration {
+    /// the next try. `draw` is uniform in `[0, 1)`; `took` is how long the try lasted; `asked` is
+    /// the receiver's `Retry-After`.
+    pub fn failed(
+        &mut self,
+        now: Duration,
+        draw: f64,
+        took: Duration,
+        asked: Option<Duration>,
+    ) -> Duration {
         let doublings = self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
-        let limit = BASE.saturating_mul(1 << doublings).min(CAP);
-        let jittered = limit.mul_f64(draw.clamp(0.0, 1.0));
-        // After the time that the receiver names, all who were told the same would come at once.
-        let asked = asked.map(|asked| asked.min(RETRY_AFTER_MAX) + BASE.mul_f64(draw));
-        let wait = asked.map_or(jittered, |asked| asked.max(jittered));
+        let asked = asked.unwrap_or_default().min(RETRY_AFTER_MAX);
+        let limit = BASE.saturating_mul(1 << doublings).max(took).max(asked).min(CAP);
+        let wait = asked + limit.mul_f64(draw.clamp(0.0, 1.0));
         wait + self.spend(now + wait)
     }
 
@@ -106,7 +115,7 @@ mod tests {
             let mut manners = Manners::default();
             let mut now = Duration::ZERO;
             for expected in expected {
-                let wait = manners.failed(now, draw, None);
+                let wait = manners.failed(now, draw, Duration::ZERO, None);
                 assert!((wait.as_secs_f64() - expected).abs() < 1e-9, "{wait:?} for {expected}");
                 now += wait + Duration::from_secs(60);
             }
@@ -120,7 +129,7 @@ mod tests {
         let mut manners = Manners::default();
         for failure in 1..=BREAKER_FAILURES {
             assert_eq!(manners.pace(), Pace::Closed, "before failure {failure}");
-            manners.failed(Duration::ZERO, 0.5, None);
+            manners.failed(Duration::ZERO, 0.5, Duration::ZERO, None);
         }
         assert_eq!(manners.pace(), Pace::Open);
         manners.succeeded();
@@ -129,10 +138,23 @@ mod tests {
 
     #[test]
     fn retry_after_is_a_lower_bound_with_a_spread_and_an_end() {
-        let wait = Manners::default().failed(Duration::ZERO, 0.25, Some(Duration::from_secs(20)));
-        assert_eq!(wait, Duration::from_millis(20_250));
-        let year = Some(Duration::from_secs(31_536_000));
-        assert_eq!(Manners::default().failed(Duration::ZERO, 0.0, year), RETRY_AFTER_MAX);
+        let wait = |draw, asked| {
+            let asked = Some(Duration::from_secs(asked));
+            Manners::default().failed(Duration::ZERO, draw, Duration::ZERO, asked)
+        };
+        assert_eq!(wait(0.0, 20), Duration::from_secs(20));
+        assert_eq!(wait(0.25, 20), Duration::from_secs(25));
+        assert_eq!(wait(0.5, 0), Duration::from_millis(500));
+        let year = 31_536_000;
+        assert_eq!(wait(0.0, year), RETRY_AFTER_MAX);
+        assert_eq!(wait(0.5, year), RETRY_AFTER_MAX + CAP / 2);
+    }
+
+    #[test]
+    fn a_time_out_is_spread_over_as_long_again() {
+        let took = Duration::from_secs(12);
+        let wait = |draw| Manners::default().failed(Duration::ZERO, draw, took, None);
+        assert_eq!((wait(0.0), wait(0.5)), (Duration::ZERO, took / 2));
     }
 
     #[test]
@@ -145,7 +167,7 @@ mod tests {
             let mut retries = 0_u32;
             while now < Duration::from_secs(3600) {
                 let draw = if unlucky { 0.0 } else { rng.random::<f64>() };
-                now += manners.failed(now, draw, None);
+                now += manners.failed(now, draw, Duration::ZERO, None);
                 retries += 1;
             }
             let allowed = 3600.0_f64.mul_add(BUDGET_PER_SECOND, BUDGET_BURST) + 1.0;

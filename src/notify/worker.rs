@@ -237,7 +237,7 @@ impl Worker {
             return Outcome::Dead { error: text };
         }
         let since_start = self.started.elapsed();
-        let wait = self.manners.failed(since_start, (self.draw)(), error.retry_after());
+        let wait = self.manners.failed(since_start, (self.draw)(), took, error.retry_after());
         self.not_before = Instant::now() + wait;
         self.meter.attempted(kind, AttemptOutcome::Failed(reason), took);
         tracing::warn!(

@@ -140,8 +140,16 @@ impl Tracked {
         self.observer.push(entry.role, entry.target, entry.series, sample);
     }
 
+    /// Takes up an incident of an earlier run. Trouble that was found meanwhile under another
+    /// identity goes on under this one.
     pub(super) fn take_up(&mut self, incident: Incident) {
-        self.taken_up = Some(incident);
+        let scrape_seconds = self.resolution.map_or(0.0, |resolution| resolution.scrape_seconds);
+        match &mut self.suspicion {
+            Some(suspicion) if suspicion.episode.goes_on_from(&incident, scrape_seconds) => {
+                suspicion.episode.go_on_as(incident);
+            }
+            _ => self.taken_up = Some(incident),
+        }
     }
 
     pub(super) fn incidents(&self) -> impl Iterator<Item = &Incident> {

@@ -86,7 +86,8 @@ async fn save_incident(tx: &mut Transaction, saved: &Saved) -> Result<(), StoreE
         excess.unwrap_or(0.0).into(),
         body.as_str().into(),
     ];
-    // `opened_at` and the feedback are never overwritten; a row newer than this one stays.
+    // `opened_at` and the feedback are never overwritten; a row newer than this one stays, and so
+    // does an end: a replica whose clock is ahead must not take it back.
     let touched = tx
         .execute(
             "INSERT INTO incidents (id, source, watch, labels, dependency, class, state, severity, \
@@ -100,7 +101,8 @@ async fn save_incident(tx: &mut Transaction, saved: &Saved) -> Result<(), StoreE
              summary = excluded.summary, family = excluded.family, \
              base_seconds = excluded.base_seconds, factor = excluded.factor, \
              client = excluded.client, excess_requests = excluded.excess_requests, \
-             body = excluded.body WHERE excluded.updated_at >= incidents.updated_at",
+             body = excluded.body WHERE excluded.updated_at >= incidents.updated_at \
+             AND (incidents.state <> 'resolved' OR excluded.state = 'resolved')",
             &values,
         )
         .await?;

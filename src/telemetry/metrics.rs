@@ -41,6 +41,19 @@ const SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 const SOURCE_REASONS: [&str; 6] =
     ["unreachable", "timeout", "bad_status", "too_expensive", "too_large", "decode"];
 
+/// Why the record takes no writes; the reasons of `store`, at zero from the start.
+const STORAGE_REASONS: [&str; 9] = [
+    "unreachable",
+    "timeout",
+    "busy",
+    "read_only",
+    "full",
+    "corrupt",
+    "newer_schema",
+    "decode",
+    "other",
+];
+
 /// How a try to notify ends, at zero from the start: the increase of a counter that appears at one
 /// is nothing to Prometheus.
 const OUTCOMES: [&str; 3] = ["sent", "failed", "dead"];
@@ -104,6 +117,17 @@ struct OutboxLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StorageReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutboxLabels {
+    receiver: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FeedbackLabels {
     class: String,
     verdict: &'static str,
@@ -148,6 +172,8 @@ pub struct Metrics {
     // The configured receivers, whose lanes are there when nothing is in them.
     receivers: Arc<Mutex<BTreeSet<String>>>,
     backlog: Gauge,
+    storage_up: Gauge,
+    storage_errors: Family<StorageReasonLabels, Counter>,
     invariant_violations: Family<InvariantLabels, Counter>,
     config_reload_successful: Gauge,
     config_reload_success_timestamp: Gauge,
@@ -191,6 +217,8 @@ impl Metrics {
             outbox: LiveGauges::default(),
             receivers: Arc::default(),
             backlog: Gauge::default(),
+            storage_up: Gauge::default(),
+            storage_errors: Family::default(),
             invariant_violations: Family::default(),
             config_reload_successful: Gauge::default(),
             config_reload_success_timestamp: Gauge::default(),
@@ -199,6 +227,11 @@ impl Metrics {
             drop(metrics.incidents.get_or_create(&ClassLabels { class: class.to_owned() }));
             metrics.feedback(class, 0, 0);
         }
+        for reason in STORAGE_REASONS {
+            drop(metrics.storage_errors.get_or_create(&StorageReasonLabels { reason }));
+        }
+        // The record was opened before anything could be measured.
+        metrics.storage_up.set(1);
         metrics.registry = Arc::new(metrics.register());
         metrics
     }
@@ -281,6 +314,12 @@ impl Metrics {
             self.notifications.clone(),
         );
         registry.register(
+            "outbox_notifications",
+            "Notifications kept for a receiver: pending ones, and dead ones that were given up",
+            self.outbox.clone(),
+        );
+        self.register_storage(&mut registry);
+        registry.register(
             "invariant_violations",
             "Results dropped because they broke an invariant: a fault of the program",
             self.invariant_violations.clone(),
@@ -306,6 +345,19 @@ impl Metrics {
             self.config_reload_success_timestamp.clone(),
         );
         registry
+    }
+
+    fn register_storage(&self, registry: &mut Registry) {
+        registry.register(
+            "storage_up",
+            "Whether the record took the last write",
+            self.storage_up.clone(),
+        );
+        registry.register(
+            "storage_errors",
+            "Writes that the record did not take, by reason",
+            self.storage_errors.clone(),
+        );
     }
 
     /// A question to a source, answered or not.
@@ -476,6 +528,15 @@ impl Metrics {
     /// How many changes of incidents wait for the record.
     pub fn backlog(&self, changes: usize) {
         self.backlog.set(i64::try_from(changes).unwrap_or(i64::MAX));
+    }
+
+    /// The end of a try to write: why it failed, and how many changes of incidents still wait.
+    pub fn storage(&self, failed: Option<&'static str>, waiting: usize) {
+        self.storage_up.set(i64::from(failed.is_none()));
+        if let Some(reason) = failed {
+            self.storage_errors.get_or_create(&StorageReasonLabels { reason }).inc();
+        }
+        self.backlog(waiting);
     }
 
     /// A broken invariant.

@@ -2,12 +2,13 @@
 //! nothing else.
 //!
 //! The simulator makes the history a day at a time, `promtool` puts it into blocks, and Debian's
-//! Prometheus serves them. `make backtest-month` runs the same with the month of the promise.
+//! Prometheus serves them; `make test-servers` takes a VictoriaMetrics instead. `make
+//! backtest-month` runs the same with the month of the promise.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,9 +16,9 @@ use squall::series::Timestamp;
 use squall::wire::{parse_rfc3339, rfc3339};
 use tempfile::TempDir;
 
-use crate::support::process::squall;
+use crate::support::process::{free_port, squall};
 use crate::support::proxy::{Manner, Proxy};
-use crate::support::servers::prometheus_over;
+use crate::support::servers::{backfill, history_over, succeed};
 
 /// The first instant of the history.
 const BEGIN: Timestamp = Timestamp::from_millis(1_790_035_200_000);
@@ -132,24 +133,15 @@ fn scenario(size: Size, number: u32, storms: &[Planted]) -> String {
     text
 }
 
-fn succeed(what: &str, command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{what}: {error}"));
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{what}: {}\n{error}", output.status);
-    output
-}
-
-/// Puts the history into `folder/tsdb`.
-fn backfill(folder: &Path, size: Size, storms: &[Planted]) {
+/// Puts the history where a server finds it.
+fn plant(folder: &Path, size: Size, storms: &[Planted]) {
     let (file, text) = (folder.join("day.yml"), folder.join("day.om"));
     for number in 0..size.days {
         fs::write(&file, scenario(size, number, storms)).unwrap();
         let mut simulate = squall();
         simulate.arg("simulate").arg(&file).arg("--out").arg(&text);
         succeed("simulate", simulate.arg(format!("--seed={number}")));
-        let mut promtool = Command::new("promtool");
-        promtool.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(&text);
-        succeed("promtool", promtool.arg(folder.join("tsdb")));
+        backfill(folder, &text);
     }
 }
 
@@ -229,8 +221,8 @@ fn a_backtest_finds_what_was_planted_and_nothing_else_whatever_the_limits() {
     println!("{size:?}");
     let folder = TempDir::new().unwrap();
     let storms = planted(size);
-    backfill(folder.path(), size, &storms);
-    let server = prometheus_over(folder.path(), SAMPLES_MAX);
+    plant(folder.path(), size, &storms);
+    let server = history_over(folder.path(), SAMPLES_MAX);
     let first = stdout(&backtest(folder.path(), server.port, size, &["--format=json"]));
     let report: Value = serde_json::from_str(&first).unwrap();
     expect_the_planted(&report, &storms);
@@ -240,7 +232,7 @@ fn a_backtest_finds_what_was_planted_and_nothing_else_whatever_the_limits() {
 
     // The same bytes again, from a server that refuses what a whole window takes.
     drop(server);
-    let strict = prometheus_over(folder.path(), 5_000);
+    let strict = history_over(folder.path(), 5_000);
     let second = stdout(&backtest(folder.path(), strict.port, size, &["--format=json"]));
     assert!(first == second, "two runs differ");
     let table = stdout(&backtest(folder.path(), strict.port, size, &[]));
@@ -257,8 +249,8 @@ fn what_a_backtest_found_is_history_and_told_to_nobody() {
     use squall::store::{IncidentQuery, Outbox as _, Reason, SqlStore, Store as _};
     let folder = TempDir::new().unwrap();
     let storms = planted(SMALL);
-    backfill(folder.path(), SMALL, &storms);
-    let server = prometheus_over(folder.path(), SAMPLES_MAX);
+    plant(folder.path(), SMALL, &storms);
+    let server = history_over(folder.path(), SAMPLES_MAX);
     for _ in 0..2 {
         stdout(&backtest(folder.path(), server.port, SMALL, &["--record"]));
     }
@@ -275,10 +267,24 @@ fn what_a_backtest_found_is_history_and_told_to_nobody() {
 }
 
 #[test]
+fn a_backtest_of_a_server_that_is_not_there_says_so_and_ends() {
+    let folder = TempDir::new().unwrap();
+    // Nobody listens on a port that was free just now.
+    let output = backtest(folder.path(), free_port(), SMALL, &["--format=json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("squall: asking source `main` at http://127.0.0.1:"), "{said}");
+    assert!(lines[1].starts_with("squall: cannot reach source `main`: "), "{said}");
+    assert!(lines[1].ends_with("; trying again for up to 10 s"), "{said}");
+    assert!(lines[2].contains("the history cannot be read on: cannot reach source"), "{said}");
+}
+
+#[test]
 fn a_backtest_of_a_server_that_refuses_says_where_it_stopped() {
     let folder = TempDir::new().unwrap();
-    backfill(folder.path(), SMALL, &[]);
-    let server = prometheus_over(folder.path(), SAMPLES_MAX);
+    plant(folder.path(), SMALL, &[]);
+    let server = history_over(folder.path(), SAMPLES_MAX);
     let proxy = Proxy::before(server.port);
     proxy.turn(Manner::Say("403 Forbidden", "no"));
     let output = backtest(folder.path(), proxy.port, SMALL, &["--format=json"]);

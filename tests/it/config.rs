@@ -87,7 +87,15 @@ watch:
 notify:
   - webhook: {url: "https://oncall.example/hook?key=s3cret", secret: hunter2}
   - webhook: {url_file: hook.url, send_resolved: false}
-  - pagerduty: {routing_key: r0uting}
+  - pagerduty: {routing_key: r0uting, match: {team: shop}, severity: critical}
+  - opsgenie: {api_key: 0psgenie, classifications: [partial-jitter, inconclusive]}
+  - email:
+      to: [oncall@shop.example, "second@shop.example"]
+      from: squall@shop.example
+      smarthost: "mail.example:465"
+      auth_username: squall
+      auth_password: p0st
+      security: tls
 storage: {url: "postgres://squall:pa55@db/squall", retention: 1y}
 rules:
   - id: checkout
@@ -102,7 +110,7 @@ rules:
     assert_eq!(config.prometheus[0].http.headers["X-Scope-OrgID"], "tenant-${NOT_EXPANDED}");
     assert_eq!(config.prometheus[0].url, "https://prometheus.example/prefix");
     let printed = config::effective(&config);
-    for secret in ["t0ken", "s3cret", "hunter2", "r0uting", "pa55"] {
+    for secret in ["t0ken", "s3cret", "hunter2", "r0uting", "0psgenie", "p0st", "pa55"] {
         assert!(!printed.contains(secret), "`{secret}` is printed:\n{printed}");
         assert!(!format!("{config:?}").contains(secret), "`{secret}` is in the debug output");
     }

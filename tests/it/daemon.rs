@@ -11,15 +11,15 @@ use squall::classify::Class;
 use squall::clock::{Clock, TokioClock};
 use squall::config;
 use squall::daemon::{self, Loaded, Setup};
-use squall::incident::{Incident, State};
+use squall::incident::{DependencyKey, Incident, IncidentId, State};
 use squall::rules::Rules;
-use squall::series::Timestamp;
 use squall::series::selector::Selector;
 use squall::series::table::LabelBuffer;
+use squall::series::{Labels, Timestamp};
 use squall::sim::scenario::Scenario;
 use squall::sim::world::World;
 use squall::source::{Answer, Answering, SampleSink, Source, SourceError, Window};
-use squall::store::{Event, Store};
+use squall::store::{Event, Reason, Store};
 use squall::telemetry::Metrics;
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -116,17 +116,23 @@ struct Story {
     clock: TokioClock,
     fleet: Arc<Fleet>,
     store: Arc<MemoryStore>,
+    metrics: Metrics,
     stop: CancellationToken,
     daemon: tokio::task::JoinHandle<Result<(), daemon::DaemonError>>,
 }
 
 impl Story {
     async fn begin(scenario: &str) -> Self {
-        let clock = TokioClock::starting_at(BEGIN);
+        Self::begin_at(BEGIN, scenario, Arc::default()).await
+    }
+
+    /// A daemon that starts at `now`, with what the record holds.
+    async fn begin_at(now: Timestamp, scenario: &str, store: Arc<MemoryStore>) -> Self {
+        let clock = TokioClock::starting_at(now);
         let fleet = Fleet::new(scenario, clock);
-        let store = Arc::new(MemoryStore::default());
-        let (stop, daemon) = start(&fleet, &store, clock).await;
-        Self { clock, fleet, store, stop, daemon }
+        let metrics = Metrics::new();
+        let (stop, daemon) = start(&fleet, &store, clock, metrics.clone()).await;
+        Self { clock, fleet, store, metrics, stop, daemon }
     }
 
     /// Lets time pass until `seconds` from the beginning.
@@ -143,6 +149,14 @@ impl Story {
 
     fn incidents(&self) -> Vec<Incident> {
         self.store.latest().into_values().collect()
+    }
+
+    /// Expects each of these lines in the metrics.
+    fn expect_metrics(&self, lines: &[&str]) {
+        let text = self.metrics.encode();
+        for line in lines {
+            assert!(text.lines().any(|found| found == *line), "`{line}` is not in\n{text}");
+        }
     }
 
     /// One page, its end, and between them at most a changed mind.
@@ -169,6 +183,7 @@ async fn start(
     fleet: &Arc<Fleet>,
     store: &Arc<MemoryStore>,
     clock: TokioClock,
+    metrics: Metrics,
 ) -> (CancellationToken, tokio::task::JoinHandle<Result<(), daemon::DaemonError>>) {
     let rules = Rules::builtin();
     // Nobody listens at the webhook: what counts here is what is kept for it.
@@ -194,7 +209,7 @@ notify: [{webhook: {url: 'http://127.0.0.1:9/'}}]
         external_url: "http://squall.example".to_owned(),
         clock: Arc::new(clock),
         pipeline: squall::pipeline::Config::default(),
-        metrics: Metrics::new(),
+        metrics,
         changes: broadcast::channel(EVENTS_KEPT).0,
     };
     let stop = CancellationToken::new();
@@ -275,10 +290,38 @@ async fn a_store_that_takes_no_writes_holds_up_nothing_and_catches_up() {
     story.store.break_down(true);
     story.until(160.0).await;
     assert!(story.store.saved().is_empty());
+    let changes = story.metrics.encode();
+    let waiting = changes.lines().find_map(|it| it.strip_prefix("squall_backlog_changes "));
+    assert!(waiting.is_some_and(|count| count != "0"), "{changes}");
+    story.expect_metrics(&["squall_storage_up 0"]);
     story.store.break_down(false);
     story.until(170.0).await;
     let fired = story.expect_one(Class::BackoffWithoutJitter);
+    story.expect_metrics(&["squall_storage_up 1", "squall_backlog_changes 0"]);
     assert!(fired.detected_at.is_some_and(|at| at.seconds_since(BEGIN) < 150.0), "{fired:#?}");
     assert_eq!(story.store.notifications().len(), 1);
+    story.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_that_another_replica_named_otherwise_goes_on_under_that_name() {
+    let store = Arc::new(MemoryStore::default());
+    // Another replica fired it in polls of its own, and its share is ours now.
+    let mut known = crate::store::example::incident(1);
+    known.id = IncidentId("named-by-another".to_owned());
+    known.dependency = DependencyKey {
+        source: "main".to_owned(),
+        watch: "http".to_owned(),
+        labels: Labels::new([("dependency", "payments")]),
+    };
+    known.verdict.started_at = BEGIN.plus_seconds(120.4);
+    known.detected_at = Some(BEGIN.plus_seconds(124.0));
+    known.updated_at = BEGIN.plus_seconds(126.0);
+    store.save(&crate::store::example::batch(Reason::Fired, known)).await.unwrap();
+
+    let story = Story::begin_at(BEGIN.plus_seconds(130.0), HERD, store).await;
+    story.until(600.0).await;
+    let last = story.expect_one(Class::BackoffWithoutJitter);
+    assert_eq!((last.id.0.as_str(), last.state), ("named-by-another", State::Resolved));
     story.end().await;
 }

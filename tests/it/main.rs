@@ -13,6 +13,7 @@ mod bad_days;
 mod config;
 mod daemon;
 mod doctor;
+mod evidence;
 mod grafana;
 mod laboratory;
 mod notify;

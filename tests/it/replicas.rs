@@ -1,10 +1,10 @@
-//! Two daemons on one PostgreSQL: each watches its share, whoever is left takes over, and a storm is
-//! one page.
+//! Two daemons on one PostgreSQL: each watches its share, whoever is left takes over, one that was
+//! away for a minute without knowing it does no harm, and a storm is one page.
 //!
 //! In real time, as all stories with real servers.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
 
@@ -19,6 +19,8 @@ const DEPENDENCIES: u32 = 16;
 const STORM_SECONDS: u32 = QUIET_SECONDS + 60;
 /// Longest time in which what a dead replica watched is watched again.
 const TAKE_OVER: Duration = Duration::from_secs(30);
+/// How long one of them is stopped, at the least: over twice its lease and its membership.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// Herds without jitter on every other dependency, all from one cause.
 fn scenario() -> String {
@@ -69,7 +71,7 @@ fn is_divided(ports: [u16; 2]) -> bool {
 }
 
 #[test]
-fn two_replicas_divide_the_work_and_one_that_dies_is_replaced_in_time() {
+fn two_replicas_divide_the_work_and_one_that_dies_or_pauses_is_replaced_in_time() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (cluster, url) = runtime.block_on(async {
         let cluster = Cluster::start().await;
@@ -107,7 +109,16 @@ fn two_replicas_divide_the_work_and_one_that_dies_is_replaced_in_time() {
             .filter_map(|alert| alert["labels"]["dependency"].as_str().map(str::to_owned))
             .collect()
     };
+    // One is stopped before the storms, and goes on after their pages without knowing that it was.
+    second.signal("STOP");
+    let mut is_long_enough = has_passed(PAUSE);
+    wait_until("the other has taken over", TAKE_OVER, || {
+        watched(ports[0]).len() == usize::try_from(DEPENDENCIES).unwrap()
+    });
     wait_until("every storm is paged", PAGE_LIMIT, || told("firing") == expected);
+    wait_until("a minute is over", PAUSE, &mut is_long_enough);
+    second.signal("CONT");
+    wait_until("the work is divided once more", PAGE_LIMIT, || is_divided(ports));
     wait_until("every storm is over", PAGE_LIMIT, || told("resolved") == expected);
     for name in &expected {
         let path = format!("/api/v1/incidents?dependency={name}");
@@ -121,6 +132,13 @@ fn two_replicas_divide_the_work_and_one_that_dies_is_replaced_in_time() {
     assert_eq!(third.terminate(), Some(0), "{}", third.output());
     assert_eq!(second.terminate(), Some(0), "{}", second.output());
     drop(cluster);
+}
+
+/// Whether so much time has passed since now.
+#[expect(clippy::disallowed_methods, reason = "real programs run in real time")]
+fn has_passed(time: Duration) -> impl FnMut() -> bool {
+    let began = Instant::now();
+    move || began.elapsed() >= time
 }
 
 /// How often each incident was told with this event, by what both replicas kept to be sent.

@@ -17,6 +17,7 @@ use crate::series::selector::Selector;
 use crate::series::table::LabelBuffer;
 use crate::series::{Labels, Role, Sample};
 use crate::source::{SampleSink, Source, SourceError, Window, retry_wait};
+use crate::telemetry::Chain;
 
 /// The first window: short, since nothing is known of the number of series.
 const WINDOW_FIRST: Duration = Duration::from_secs(300);
@@ -28,6 +29,14 @@ const GROWTH_MAX: f64 = 4.0;
 const SAMPLES_WANTED: f64 = 1_000_000.0;
 /// How long a server may be away: time for a restart that replays its log.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a server may take to answer for the first time: one that never did is more likely to
+/// be the wrong address than to be starting.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for one first question, which reads no samples: short, so that a person soon hears of it.
+pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Tells the person who waits what is under way.
+pub(super) type Say = Box<dyn Fn(&str) + Send + Sync>;
 
 /// One series in one part.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,11 +127,14 @@ impl SampleSink for Taker<'_> {
     }
 }
 
-/// Reads the whole history and sends it on; ends early when nobody takes it.
+/// Reads the whole history and sends it on; ends early when nobody takes it. `greeted` is the same
+/// source with less patience, for the first question.
 pub(super) async fn read(
+    greeted: Box<dyn Source>,
     source: Box<dyn Source>,
     questions: Vec<Question>,
     whole: Window,
+    say: Say,
     parts: mpsc::Sender<Result<Part, Stopped>>,
 ) {
     let told = async {
@@ -132,11 +144,15 @@ pub(super) async fn read(
         }
     };
     let reading = async {
+        if let Err(error) = first_answer(greeted.as_ref(), &say).await {
+            drop(parts.send(Err(Stopped::Source(error))).await);
+            return;
+        }
         let mut after = whole.after;
         let mut length = WINDOW_FIRST;
         while after < whole.until {
             let window = Window { after, until: after.plus(length).min(whole.until) };
-            let part = match ask(source.as_ref(), &questions, window).await {
+            let part = match ask(source.as_ref(), &questions, window, &say).await {
                 Ok(part) => part,
                 Err(error) => {
                     drop(parts.send(Err(Stopped::Source(error))).await);
@@ -165,11 +181,44 @@ fn next_length(window: Window, part: &Part) -> Duration {
     window.length().mul_f64(fits.min(GROWTH_MAX)).clamp(WINDOW_RANGE[0], WINDOW_RANGE[1])
 }
 
+/// Waits for a sign of life.
+async fn first_answer(source: &dyn Source, say: &Say) -> Result<(), SourceError> {
+    let until = Instant::now() + FIRST_PATIENCE;
+    let silent =
+        || SourceError::Timeout { source_name: source.name().to_owned(), limit: FIRST_PATIENCE };
+    let mut retry = 0;
+    // What it said last tells more than that the time is over.
+    let mut last = None;
+    loop {
+        let error = match tokio::time::timeout_at(until, source.now()).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(last.unwrap_or_else(silent)),
+        };
+        let wait = retry_wait(retry, random_fraction(), error.retry_after());
+        if !error.is_transient() || Instant::now() + wait >= until {
+            return Err(error);
+        }
+        if retry == 0 {
+            say(&again(&error, FIRST_PATIENCE));
+        }
+        last = Some(error);
+        tokio::time::sleep(wait).await;
+        retry += 1;
+    }
+}
+
+/// What is said when a server does not answer.
+fn again(error: &SourceError, patience: Duration) -> String {
+    format!("{}; trying again for up to {} s", Chain(error), patience.as_secs())
+}
+
 /// Asks everything for one window.
 async fn ask(
     source: &dyn Source,
     questions: &[Question],
     window: Window,
+    say: &Say,
 ) -> Result<Part, SourceError> {
     let mut part = Part { window, series: Vec::new(), warnings: Vec::new() };
     for question in questions {
@@ -186,6 +235,9 @@ async fn ask(
                     break;
                 }
                 Err(error) if error.is_transient() && begun.elapsed() < PATIENCE => {
+                    if retry == 0 {
+                        say(&again(&error, PATIENCE));
+                    }
                     let wait = retry_wait(retry, random_fraction(), error.retry_after());
                     tokio::time::sleep(wait).await;
                     retry += 1;

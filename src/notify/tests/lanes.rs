@@ -189,11 +189,12 @@ async fn retry_after_is_honoured() {
     let double =
         Double::new(|_, tries| if tries == 0 { Err(status(429, Some(90))) } else { Ok(()) });
     storms(&outbox, 1).await;
-    work(worker(&outbox, &double, "me", SEED), Duration::from_secs(120)).await;
+    work(worker(&outbox, &double, "me", SEED), Duration::from_secs(240)).await;
     let tries = double.tries();
     let wait = tries[1].at - tries[0].at;
+    // As long as it asked for, and spread over as long again.
     assert!(wait >= Duration::from_secs(90), "{wait:?}");
-    assert!(wait <= Duration::from_secs(97), "{wait:?}");
+    assert!(wait <= Duration::from_secs(186), "{wait:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ fn exposition() -> String {
     metrics.notification("hook", "sent");
     metrics.invariant_violation("counts_are_finite");
     metrics.outbox([("hook", 2, 1)]);
-    metrics.backlog(3);
+    metrics.storage(Some("full"), 3);
     metrics.config_reload(true, 1_790_000_000);
     metrics.encode()
 }
@@ -41,6 +41,8 @@ fn closed_sets_of_label_values_start_at_zero() {
         "squall_series{source=\"main\"} 7",
         "squall_outbox_notifications{receiver=\"hook\",state=\"dead\"} 1.0",
         "squall_backlog_changes 3",
+        "squall_storage_up 0",
+        "squall_storage_errors_total{reason=\"full\"} 1",
         "squall_config_last_reload_success_timestamp_seconds 1790000000",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

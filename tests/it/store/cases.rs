@@ -71,6 +71,12 @@ pub(super) async fn an_older_word_never_replaces_a_newer_one(store: Arc<dyn Stor
     store.save(&batch(Reason::Revised, incident(1))).await.unwrap();
     let kept = store.incident(&incident(1).id).await.unwrap().unwrap();
     assert_eq!(kept.state, State::Resolved);
+    // An old view from a clock that is ahead looks newer, and takes no end back.
+    let mut ahead = incident(1);
+    ahead.updated_at = resolved(1).updated_at.plus_seconds(30.0);
+    store.save(&batch(Reason::Revised, ahead)).await.unwrap();
+    let kept = store.incident(&incident(1).id).await.unwrap().unwrap();
+    assert_eq!(kept.state, State::Resolved);
 }
 
 pub(super) async fn open_incidents_are_taken_up_again(store: Arc<dyn Store>) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
-use squall::store::{Backlog, FailureReason, IncidentQuery, Reason, SqlStore, Store};
+use squall::store::{Backlog, FailureReason, IncidentQuery, Outbox as _, Reason, SqlStore, Store};
 use tokio::process::Command;
 
 use super::cluster::Cluster;
@@ -124,4 +124,35 @@ async fn a_database_that_turns_read_only_or_dies_is_said_and_caught_up_with() {
     let error = store.save(&batch(Reason::Opened, incident(5000))).await.unwrap_err();
     let gone = [FailureReason::Unreachable, FailureReason::Timeout];
     assert!(gone.contains(&error.reason()), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_copy_of_a_store_in_use_is_whole_and_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqlStore::sqlite(&directory.path().join("data")).await.unwrap());
+    let new = |n| Batch {
+        notifications: vec![notification("hook", n, 1, Event::Firing)],
+        ..batch(Reason::Opened, incident(n))
+    };
+    for n in 0..50 {
+        store.save(&new(n)).await.unwrap();
+    }
+    let writer = Arc::clone(&store);
+    let writing = tokio::spawn(async move {
+        for n in 50..300 {
+            writer.save(&new(n)).await.unwrap();
+        }
+    });
+    let copy = directory.path().join("copy").join("squall.db");
+    std::fs::create_dir(directory.path().join("copy")).unwrap();
+    store.backup(&copy).await.unwrap();
+    writing.await.unwrap();
+
+    let copied = SqlStore::sqlite(copy.parent().unwrap()).await.unwrap();
+    let incidents = copied.open_incidents().await.unwrap().len();
+    assert!((50..=300).contains(&incidents), "{incidents}");
+    // Of one moment: each incident with its notification.
+    let lanes = copied.lanes().await.unwrap();
+    assert_eq!(usize::try_from(lanes[0].pending).unwrap(), incidents);
+    assert_eq!(store.open_incidents().await.unwrap().len(), 300);
 }

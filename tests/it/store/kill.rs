@@ -1,4 +1,6 @@
-//! 500 kills at random instants over a scripted week: nothing is lost, nothing doubled.
+//! Kills at random instants over a scripted record: nothing is lost, nothing doubled.
+//!
+//! `make kills` kills five hundred times over a week; the tests do it often enough to notice.
 //!
 //! The test binary runs itself as the victim. A victim takes the script up where the record says
 //! that the last one died, saves its steps, and sends what the outbox holds to a file. Whatever was
@@ -15,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rand::{RngExt as _, SeedableRng as _};
-use squall::incident::{Incident, State};
+use squall::incident::{Incident, IncidentId, State};
 use squall::notify::{
     Http, Kind, Message, NoMeter, Notifier, NotifyError, Now, Planner, Receiver, Route, Secret,
     Settings, Worker,
@@ -25,21 +27,38 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::example::{incident, resolved};
+use super::migrations;
 
-/// Kills in all; every tenth hits a store that is just being made.
-const KILLS: u32 = 500;
+/// Kills unless `SQUALL_TEST_KILLS` says otherwise; every fifth hits a store that is just being
+/// made, or moved on from an old schema.
+const KILLS: u32 = 80;
 
-/// A week of incidents, one every five minutes, with three steps each: long enough that the last
-/// kills still find work under way.
-const INCIDENTS: u32 = 2016;
+/// Incidents for each kill, with three steps each: long enough that the last kills still find work
+/// under way. Five hundred kills make a week of one every five minutes.
+const INCIDENTS_PER_KILL: u32 = 4;
 
 /// The longest life of a victim, in milliseconds after its start.
 const LIFE_MAX: u64 = 150;
 
+/// The seed unless `SQUALL_TEST_SEED` says otherwise.
 const SEED: u64 = 20_261_130;
 
 /// Says to the victim where it works; without it the victim's test does nothing.
 const DIRECTORY: &str = "SQUALL_TEST_VICTIM";
+
+fn number(name: &str, usual: u64) -> u64 {
+    let text = squall::config::environment(name);
+    text.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
+}
+
+fn kills() -> u32 {
+    u32::try_from(number("SQUALL_TEST_KILLS", u64::from(KILLS))).unwrap()
+}
+
+/// The victim reads the same environment, so that both have the same script.
+fn incidents() -> u32 {
+    kills() * INCIDENTS_PER_KILL
+}
 
 fn receiver() -> Receiver {
     Receiver {
@@ -106,7 +125,9 @@ async fn next_step(store: &SqlStore) -> u32 {
     let newest = IncidentQuery::default().with_limit(1).unwrap();
     let page = store.incidents(&newest).await.unwrap();
     let Some(last) = page.incidents.first() else { return 0 };
-    let n: u32 = last.id.0.trim_start_matches("incident-").parse().unwrap();
+    // What an old store held before is older than the script.
+    let Some(n) = last.id.0.strip_prefix("incident-") else { return 0 };
+    let n: u32 = n.parse().unwrap();
     let steps = u32::try_from(store.revisions(&last.id).await.unwrap().len()).unwrap();
     n / 5 * 3 + steps
 }
@@ -114,7 +135,7 @@ async fn next_step(store: &SqlStore) -> u32 {
 async fn run_script(store: Arc<SqlStore>) {
     let mut planner = Planner::new(&[receiver()]);
     let mut backlog = Backlog::new();
-    for k in next_step(&store).await..INCIDENTS * 3 {
+    for k in next_step(&store).await..incidents() * 3 {
         let (reason, incident) = step(k);
         let now = incident.updated_at;
         let mut notifications =
@@ -159,16 +180,23 @@ fn spawn(directory: &Path) -> Child {
 }
 
 #[tokio::test]
-async fn five_hundred_kills_lose_and_double_nothing() {
-    println!("seed {SEED}");
-    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(SEED);
+async fn kills_lose_and_double_nothing() {
+    let (kills, seed) = (kills(), number("SQUALL_TEST_SEED", SEED));
+    println!("{kills} kills, seed {seed}");
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     let directory = tempfile::tempdir().unwrap();
+    let schemas = migrations::steps().len();
     let mut too_late = 0;
-    for kill in 0..KILLS {
-        let fresh = (kill % 10 == 9).then(|| tempfile::tempdir().unwrap());
+    for kill in 0..kills {
+        let fresh = (kill % 5 == 4).then(|| tempfile::tempdir().unwrap());
+        let version = kill as usize / 5 % (schemas + 1);
+        if let Some(fresh) = &fresh {
+            migrations::old_sqlite(&fresh.path().join("squall.db"), version).await;
+        }
         let place = fresh.as_ref().map_or(directory.path(), tempfile::TempDir::path);
+        let life = if fresh.is_some() { LIFE_MAX / 3 } else { LIFE_MAX };
         let mut victim = spawn(place);
-        tokio::time::sleep(Duration::from_millis(rng.random_range(0..LIFE_MAX))).await;
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..life))).await;
         victim.start_kill().ok();
         let ended = victim.wait_with_output().await.unwrap();
         // Killed, or done; never a panic, which would be code 101.
@@ -180,11 +208,14 @@ async fn five_hundred_kills_lose_and_double_nothing() {
         );
         too_late += u32::from(ended.status.success());
         if fresh.is_some() {
-            // Whatever the kill left of a store being made, it opens.
-            SqlStore::sqlite(place).await.unwrap();
+            // Whatever the kill left of a store being made or moved on, it opens, with its rows.
+            let store = SqlStore::sqlite(place).await.unwrap();
+            let old = IncidentId("5f0c9e1b2a7d4c38".to_owned());
+            let kept = store.incident(&old).await.unwrap();
+            assert_eq!(kept.is_some(), version >= 1, "kill {kill}, schema {version}");
         }
     }
-    assert!(too_late < KILLS / 10, "{too_late} of {KILLS} kills came after the week was over");
+    assert!(too_late < kills.div_ceil(10), "{too_late} of {kills} kills came after the end");
     let last = spawn(directory.path()).wait_with_output().await.unwrap();
     assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
     check(directory.path()).await;
@@ -209,7 +240,7 @@ async fn check(directory: &Path) {
             None => break,
         }
     }
-    assert_eq!(found, INCIDENTS);
+    assert_eq!(found, incidents());
     assert_eq!(store.lanes().await.unwrap(), []);
 
     // Every page arrived, under one key each, in the order of the script.
@@ -225,7 +256,7 @@ async fn check(directory: &Path) {
             first_times.push(told.to_owned());
         }
     }
-    let expected: Vec<String> = (0..INCIDENTS)
+    let expected: Vec<String> = (0..incidents())
         .flat_map(|n| {
             let id = incident(n * 5).id;
             [format!("{id}:firing"), format!("{id}:resolved")]

@@ -11,7 +11,7 @@ use super::cluster::Cluster;
 use super::example::{batch, incident, notification};
 
 /// The migration files, in order, as text.
-fn steps() -> Vec<String> {
+pub(super) fn steps() -> Vec<String> {
     let mut files: Vec<PathBuf> = std::fs::read_dir("src/store/migrations")
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -56,13 +56,18 @@ async fn sqlite_with(file: &Path, script: String) {
     connection.close().await.unwrap();
 }
 
+/// Makes a file as a squall of schema `version` left it.
+pub(super) async fn old_sqlite(file: &Path, version: usize) {
+    let script = old_store(version, "INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB");
+    sqlite_with(file, script).await;
+}
+
 #[tokio::test]
 async fn every_sqlite_schema_moves_forward() {
     for version in 0..=steps().len() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("squall.db");
-        let script = old_store(version, "INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB");
-        sqlite_with(&file, script).await;
+        old_sqlite(&file, version).await;
         works(Arc::new(SqlStore::sqlite_file(&file).await.unwrap()), version).await;
         // And a second start finds nothing to do.
         SqlStore::sqlite_file(&file).await.unwrap();

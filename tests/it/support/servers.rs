@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use super::http::get;
@@ -47,7 +47,7 @@ pub(crate) fn prometheus_of(folder: &Path, discovery: &str, interval: &str) -> S
 fn start_prometheus(folder: &Path, port: u16) -> Server {
     let config = folder.join("prometheus.yml");
     let data = folder.join("tsdb");
-    let (mut command, ready) = match squall::config::environment("SQUALL_TEST_VICTORIAMETRICS") {
+    let (mut command, ready) = match victoriametrics() {
         // The same scrapes and the same questions, by another server.
         Some(victoria) => {
             let mut command = Command::new(victoria);
@@ -75,22 +75,66 @@ fn start_prometheus(folder: &Path, port: u16) -> Server {
     Server { port, program }
 }
 
-/// A Prometheus over the blocks in `folder/tsdb`, that scrapes nothing and reads no more than
-/// `samples_max` for one query.
-pub(crate) fn prometheus_over(folder: &Path, samples_max: u32) -> Server {
-    let config = folder.join("history.yml");
-    fs::write(&config, "scrape_configs: []\n").expect("a configuration for Prometheus");
+/// The VictoriaMetrics to take in place of Prometheus, where there is one.
+fn victoriametrics() -> Option<String> {
+    squall::config::environment("SQUALL_TEST_VICTORIAMETRICS")
+}
+
+/// Puts one file of OpenMetrics text into what [`history_over`] serves.
+pub(crate) fn backfill(folder: &Path, file: &Path) {
+    if victoriametrics().is_some() {
+        let mut server = history_over(folder, u32::MAX);
+        let address = format!("http://127.0.0.1:{}/api/v1/import/prometheus", server.port);
+        let mut curl = Command::new("curl");
+        succeed("curl", curl.args(["--silent", "--fail", "-T"]).arg(file).arg(address));
+        let flushed = get(server.port, "/internal/force_flush").map(|answer| answer.status);
+        assert_eq!(flushed, Some(200));
+        assert_eq!(server.program.terminate(), Some(0));
+        return;
+    }
+    let mut promtool = Command::new("promtool");
+    promtool.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(file);
+    succeed("promtool", promtool.arg(folder.join("tsdb")));
+}
+
+/// Runs a program to its end, which must be a success.
+pub(crate) fn succeed(what: &str, command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{what}: {error}"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {}\n{error}", output.status);
+    output
+}
+
+/// A server over the history in `folder`, that scrapes nothing and reads no more than `samples_max`
+/// for one query.
+pub(crate) fn history_over(folder: &Path, samples_max: u32) -> Server {
     let port = free_port();
-    let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
-        .arg("--storage.tsdb.retention.time=100y")
-        .arg(format!("--query.max-samples={samples_max}"))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let (mut command, ready) = match victoriametrics() {
+        Some(victoria) => {
+            let mut command = Command::new(victoria);
+            command
+                .arg(format!("-storageDataPath={}", folder.join("history").display()))
+                .arg("-retentionPeriod=100y")
+                .arg(format!("-search.maxSamplesPerQuery={samples_max}"))
+                .arg(format!("-httpListenAddr=127.0.0.1:{port}"));
+            (command, "/health")
+        }
+        None => {
+            let config = folder.join("history.yml");
+            fs::write(&config, "scrape_configs: []\n").expect("a configuration for Prometheus");
+            let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
+            command
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
+                .arg("--storage.tsdb.retention.time=100y")
+                .arg(format!("--query.max-samples={samples_max}"))
+                .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+            (command, "/-/ready")
+        }
+    };
     let program = Program::start("history", folder, &mut command);
     wait_until("the server is ready", START_LIMIT, || {
-        get(port, "/-/ready").is_some_and(|answer| answer.status == 200)
+        get(port, ready).is_some_and(|answer| answer.status == 200)
     });
     Server { port, program }
 }
