@@ -1,7 +1,6 @@
 //! What the daemon does now and then: forgets what is past its retention, counts what people said
 //! and what waits in the outbox.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +20,6 @@ const FORGET_EVERY: Duration = Duration::from_secs(3600);
 const COUNT_EVERY: Duration = Duration::from_secs(60);
 /// How often the outbox is counted: as often as Prometheus mostly asks.
 const COUNT_OUTBOX_EVERY: Duration = Duration::from_secs(15);
-
-/// How often what waits for receivers is counted: about as often as the metrics are scraped.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Deletes what is past its retention, until told to stop.
 pub(crate) async fn forget(
