@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use squall::api::{self, Board, EVENTS_KEPT, Parts, Readiness};
-use squall::clock::SystemClock;
 use squall::classify::{Class, Severity};
+use squall::clock::SystemClock;
 use squall::detect::comb::{CombBank, find_comb};
 use squall::detect::even::{Count, EvenResiduals, autocorrelate};
 use squall::detect::period::{PeriodSearch, find_period};
@@ -246,6 +246,10 @@ fn pages(criterion: &mut Criterion) {
         assert!(bytes < 300_000, "{path}: {bytes} bytes");
         group.bench_function(name, |b| {
             b.iter(|| runtime.block_on(page(router.clone(), black_box(path))));
+        });
+    }
+}
+
 /// Incidents in the record that is measured: a million with `SQUALL_BENCH_INCIDENTS=1000000`.
 const INCIDENTS: u32 = 5_000;
 /// Incidents that become durable together.

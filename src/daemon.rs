@@ -33,6 +33,7 @@ use crate::telemetry::{Chain, Metrics};
 
 mod build;
 mod chores;
+mod invariants;
 mod recorder;
 mod replicas;
 mod senders;

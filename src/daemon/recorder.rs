@@ -21,6 +21,8 @@ use crate::store::{self, Backlog, Batch, MemoryOutbox, Saved, SeriesAround, Stor
 use crate::telemetry::{Chain, Metrics};
 use crate::wire::around::SeriesJson;
 
+use super::invariants::broken;
+
 /// Reports that wait for the recorder: one or two a source, as many as sources are sensible.
 pub(crate) const REPORTS_WAITING: usize = 16;
 /// Time the outbox gets to say what was told before; then it is decided without.
@@ -129,6 +131,11 @@ impl Recorder {
             if change.incident.detected_at.is_none() {
                 continue;
             }
+            if let Some(invariant) = broken(&change.incident) {
+                tracing::error!(incident = %change.incident.id, invariant, "a result was dropped");
+                self.metrics.invariant_violation(invariant);
+                continue;
+            }
             let reason = match change.reason {
                 Reason::Opened | Reason::Fired => store::Reason::Fired,
                 Reason::Revised => store::Reason::Revised,
@@ -149,7 +156,8 @@ impl Recorder {
         let mut told: Vec<Incident> =
             batch.incidents.iter().map(|saved| saved.incident.clone()).collect();
         for incident in &report.incidents {
-            if incident.state == State::Firing && told.iter().all(|other| other.id != incident.id) {
+            let fires = incident.state == State::Firing && broken(incident).is_none();
+            if fires && told.iter().all(|other| other.id != incident.id) {
                 told.push(incident.clone());
             }
         }
