@@ -114,6 +114,8 @@ impl Default for Config {
 pub struct Pipeline {
     config: Config,
     rules: Arc<Rules>,
+    // Known waits that follow no formula.
+    lists: Arc<[Vec<f64>]>,
     watches: Vec<Watch>,
     tables: Vec<SeriesTable>,
     // By watch, then by the number its table gave the dependency.
@@ -138,6 +140,7 @@ impl Pipeline {
         let tracked = watches.iter().map(|_| Vec::new()).collect();
         Self {
             config,
+            lists: rules.lists().into(),
             rules,
             watches,
             tables,
@@ -194,7 +197,7 @@ impl Pipeline {
                 watch: self.watches[watch.0].name.clone(),
                 labels: self.tables[watch.0].dependency_labels(number).clone(),
             };
-            let mut new = Tracked::new(key, &self.watches[watch.0]);
+            let mut new = Tracked::new(key, &self.watches[watch.0], Arc::clone(&self.lists));
             if let Some(at) = self.waiting.iter().position(|open| same(&open.dependency, new.key()))
             {
                 new.take_up(self.waiting.remove(at));

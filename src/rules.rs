@@ -75,6 +75,9 @@ impl fmt::Debug for Rules {
     }
 }
 
+/// Waits of a list that a fit is told of.
+const LISTED_MAX: u32 = 24;
+
 impl Rules {
     /// The rules that come with squall.
     ///
@@ -173,6 +176,32 @@ impl Rules {
     #[must_use]
     pub fn policy(&self, id: &str) -> Option<&Policy> {
         self.schedule(id).map(|rule| &rule.policy)
+    }
+
+    /// The waits, in seconds, of the schedules without jitter that no formula gives: a fit has to be
+    /// told of them. Immediate retries are left out, as they melt into the failure.
+    #[must_use]
+    pub fn lists(&self) -> Vec<Vec<f64>> {
+        let mut lists: Vec<Vec<f64>> = self
+            .schedules
+            .iter()
+            .map(|rule| &rule.policy)
+            .filter(|policy| {
+                matches!(policy.family(), policy::Family::List | policy::Family::Custom)
+            })
+            .filter(|policy| policy.is_synchronised())
+            .map(|policy| policy.waits(LISTED_MAX).into_iter().filter(|wait| *wait > 0.0).collect())
+            .filter(|waits: &Vec<f64>| waits.len() > 1)
+            .collect();
+        lists.sort_by(|a, b| {
+            a.iter()
+                .zip(b)
+                .map(|(a, b)| a.total_cmp(b))
+                .find(|o| o.is_ne())
+                .unwrap_or_else(|| a.len().cmp(&b.len()))
+        });
+        lists.dedup();
+        lists
     }
 }
 

@@ -1,6 +1,7 @@
 //! One dependency between two polls: its observer, its history, its episode.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -88,6 +89,8 @@ pub(super) struct Tracked {
     key: DependencyKey,
     name: String,
     with_errors: bool,
+    // Known waits that follow no formula, seconds.
+    lists: Arc<[Vec<f64>]>,
     // Periods that are the exporter's own, seconds.
     flush_seconds: Vec<f64>,
     counters: Counters,
@@ -108,11 +111,12 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(key: DependencyKey, watch: &Watch) -> Self {
+    pub(super) fn new(key: DependencyKey, watch: &Watch, lists: Arc<[Vec<f64>]>) -> Self {
         Self {
             name: key.name(),
             key,
             with_errors: watch.has_errors,
+            lists,
             flush_seconds: watch.flush_seconds.clone(),
             counters: Counters::new(watch.requests_hold_retries),
             observer: Observer::default(),
@@ -414,7 +418,7 @@ impl Tracked {
                 error_dispersion: baseline.error_dispersion,
                 onset: bracket,
                 now: seen,
-                lists: &[],
+                lists: &self.lists,
             };
             let last = suspicion.fit.take();
             let fitted = || config.fits.time(|| schedule_fit::refit(&input, last).ok());

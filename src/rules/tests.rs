@@ -173,3 +173,12 @@ fn a_preset_with_a_rate_is_refused() {
         ]
     );
 }
+
+#[test]
+fn lists_are_those_in_step_without_a_formula() {
+    let lists = Rules::builtin().lists();
+    assert!(lists.contains(&vec![60.0, 120.0]), "{lists:?}");
+    assert!(lists.iter().flatten().all(|wait| *wait > 0.0), "{lists:?}");
+    let jittered = vec![30.0, 30.0, 30.0, 30.0, 30.0, 60.0];
+    assert!(lists.iter().all(|list| !list.starts_with(&jittered)), "{lists:?}");
+}

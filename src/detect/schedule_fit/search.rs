@@ -44,6 +44,8 @@ const BASE_PRICES: [f64; 3] = [0.7, 1.2, 2.0];
 const ODD_CAP: f64 = 2.0;
 /// Price of a factor that no library is known to use, in deviance.
 const OFF_LIST: f64 = 6.0;
+/// Price of waits that follow no formula: few clients have them.
+const LISTED: f64 = 3.0;
 /// Price of each further parameter, in deviance: what one useless parameter gains about once in 20.
 pub(super) const PARAMETER: f64 = 3.0;
 pub(super) const BASE_MIN: f64 = 0.03;
@@ -450,7 +452,7 @@ pub(super) fn price(train: &Train) -> f64 {
             .find(|(factor, _)| (*factor - train.factor).abs() < 1e-9)
             .map_or(OFF_LIST, |(_, price)| price),
         Growth::Power => OFF_LIST,
-        Growth::List(_) => 0.0,
+        Growth::List(_) => LISTED,
     };
     let cap = if train.cap.is_finite() { PARAMETER } else { 0.0 };
     let spread = if train.spread > 0.0 { PARAMETER } else { 0.0 };

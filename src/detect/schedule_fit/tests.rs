@@ -34,6 +34,11 @@ struct Scene {
 /// 1,500 clients fail within 0.3 s at 100 s and retry after 1, 2, 4, 8, 16 s; each retry succeeds
 /// for one in ten.
 fn scene(seed: u64, jitter: Jitter, scrape: f64, targets: usize) -> Scene {
+    scene_of(seed, jitter, scrape, targets, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+}
+
+/// The same with waits of one's own.
+fn scene_of(seed: u64, jitter: Jitter, scrape: f64, targets: usize, waits: &[f64]) -> Scene {
     let mut draws = Draws(seed);
     let onset = 100.0;
     let mut failures: Vec<(f64, usize)> = Vec::new();
@@ -41,8 +46,7 @@ fn scene(seed: u64, jitter: Jitter, scrape: f64, targets: usize) -> Scene {
         let target = (draws.uniform() * targets as f64) as usize;
         let mut at = onset + 0.3 * draws.uniform();
         failures.push((at, target));
-        for retry in 0..6 {
-            let wait = f64::from(1 << retry);
+        for &wait in waits {
             at += match jitter {
                 Jitter::None => wait,
                 Jitter::Full => wait * draws.uniform(),
@@ -75,6 +79,10 @@ fn scene(seed: u64, jitter: Jitter, scrape: f64, targets: usize) -> Scene {
 }
 
 fn report(scene: &Scene, until: f64) -> FitReport {
+    report_with(scene, until, &[])
+}
+
+fn report_with(scene: &Scene, until: f64, lists: &[Vec<f64>]) -> FitReport {
     let low = scene
         .intervals
         .iter()
@@ -93,9 +101,21 @@ fn report(scene: &Scene, until: f64) -> FitReport {
             Timestamp::from_seconds(low + scene.scrape / scene.shares.len() as f64),
         ],
         now: Timestamp::from_seconds(until),
-        lists: &[],
+        lists,
     };
     fit(&input).expect("enough intervals")
+}
+
+#[test]
+fn waits_that_follow_no_formula_are_told_by_their_list() {
+    let lists = [vec![2.0, 3.0, 5.0, 7.0, 11.0, 13.0], vec![3.0, 1.0, 9.0, 2.0, 14.0, 6.0]];
+    for (number, waits) in lists.iter().enumerate() {
+        let found = report_with(&scene_of(11, Jitter::None, 1.0, 4, waits), 170.0, &lists);
+        assert_eq!(found.lockstep.waits, Waits::List(number), "{:?}", found.families);
+        let seen: Vec<f64> = found.lockstep.waves[1..].iter().map(|w| w.wait_seconds).collect();
+        assert_eq!(seen[..], waits[..seen.len()], "{:?}", found.lockstep.waves);
+        assert!(seen.len() >= 5 && found.gain > 100.0, "{} {seen:?}", found.gain);
+    }
 }
 
 #[test]
