@@ -14,6 +14,7 @@ mod config;
 mod daemon;
 mod doctor;
 mod laboratory;
+mod manners;
 mod notify;
 mod presets;
 mod replicas;
