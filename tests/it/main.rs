@@ -16,6 +16,7 @@ mod doctor;
 mod evidence;
 mod grafana;
 mod laboratory;
+mod manners;
 mod notify;
 mod page;
 mod presets;

@@ -208,12 +208,13 @@ async fn a_storm_is_paged_stays_up_over_restarts_and_resolves() {
 #[tokio::test]
 async fn a_storm_shorter_than_group_wait_still_notifies() {
     let hook = Loopback::start(|_| Answer::status(200, "")).await;
-    let server = Server::start(&hook.url("/hook"), "3s").await;
+    // The default of Alertmanager.
+    let server = Server::start(&hook.url("/hook"), "30s").await;
     let store = Arc::new(SqlStore::in_memory().await.unwrap());
     // Fired and over within the wait.
-    let firing = fired_ago(0.0);
+    let firing = fired_ago(8.0);
     tell(&server, &store, &firing).await;
-    tell(&server, &store, &over(firing, 1.0)).await;
+    tell(&server, &store, &over(firing, 8.0)).await;
     until("the page", async || told(&hook) == ["firing"]).await;
     // And it is still up, by its own end.
     let alerts = server.alerts().await;

@@ -76,7 +76,7 @@ fn start_prometheus(folder: &Path, port: u16) -> Server {
 }
 
 /// The VictoriaMetrics to take in place of Prometheus, where there is one.
-fn victoriametrics() -> Option<String> {
+pub(crate) fn victoriametrics() -> Option<String> {
     squall::config::environment("SQUALL_TEST_VICTORIAMETRICS")
 }
 
