@@ -24,6 +24,7 @@ unpack() {
     local into="$folder/$2/$1"
     if [ ! -d "$into" ]; then
         (cd "$folder/debs" && rm -f "$1"_*.deb && apt-get "${aside[@]}" download -qq "$1/$2" >&2)
+        mkdir -p "$folder/$2"
         dpkg -x "$folder/debs/$1"_*.deb "$into"
     fi
     echo "$into/usr/bin/$1"
