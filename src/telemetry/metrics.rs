@@ -122,12 +122,6 @@ struct StorageReasonLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutboxLabels {
-    receiver: String,
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FeedbackLabels {
     class: String,
     verdict: &'static str,
@@ -312,11 +306,6 @@ impl Metrics {
             "notifications",
             "Tries to notify a receiver, by outcome",
             self.notifications.clone(),
-        );
-        registry.register(
-            "outbox_notifications",
-            "Notifications kept for a receiver: pending ones, and dead ones that were given up",
-            self.outbox.clone(),
         );
         self.register_storage(&mut registry);
         registry.register(
