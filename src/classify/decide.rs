@@ -67,6 +67,8 @@ const WAVES_CERTAIN: usize = 3;
 const WAVES_ALONE: usize = 4;
 /// Spread of a wave over the gap to the next under which the herd stays a herd.
 pub(super) const SPREAD_HERD: f64 = 0.16;
+/// Share of the excess that stands in the waves of a herd that is mostly in step.
+const WAVE_SHARE_MIN: f64 = 0.5;
 /// Spread over which no waves are left.
 const SPREAD_WAVES: f64 = 0.4;
 /// Coarsest resolvable gap, seconds, at which the absence of waves is evidence of a flood: no
@@ -293,7 +295,14 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let margin = next - winner.score;
     // Waves that do nearly as well are not ruled out, unless requests speak against them: where this
     // sampling could tell them by their score, and where it could not by what they leave as well.
-    let in_step = || fit.families.iter().filter(|other| stands_in_step(other.family));
+    // A best train that needs most of the load beneath it, or waves as wide as jitter makes them, is
+    // not one in step.
+    let sharp = fit.lockstep.spread < SPREAD_HERD && fit.lockstep.wave_share >= WAVE_SHARE_MIN;
+    let in_step = || {
+        fit.families
+            .iter()
+            .filter(|other| stands_in_step(other.family) && (sharp || !other.family.is_lockstep()))
+    };
     let lead = in_step().next().map_or(f64::INFINITY, |other| other.score - winner.score);
     let left = in_step().map(|other| other.deviance).fold(f64::INFINITY, f64::min);
     let ruled_out = if waves_seen(scene, fit) {
