@@ -67,6 +67,8 @@ const WAVES_CERTAIN: usize = 3;
 const WAVES_ALONE: usize = 4;
 /// Spread of a wave over the gap to the next under which the herd stays a herd.
 pub(super) const SPREAD_HERD: f64 = 0.16;
+/// Activity, in gaps that can be told, over which a jittered schedule shows its shape.
+const LONG_GAPS: f64 = 12.0;
 /// Share of the excess that stands in the waves of a herd that is mostly in step.
 const WAVE_SHARE_MIN: f64 = 0.5;
 /// Spread over which no waves are left.
@@ -308,7 +310,12 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let ruled_out = if waves_seen(scene, fit) {
         lead >= GAIN_CLEAR
     } else {
+        // A train too close to be told is as good as any shape, and says little against a schedule
+        // that was followed for long.
+        let long = scene.load.active_seconds >= LONG_GAPS * scene.resolution.gap_seconds;
+        let scheduled = matches!(winner.family, Family::Full | Family::Decorrelated);
         lead >= GAIN_SMALL && left >= winner.deviance - GAIN_SMALL
+            || long && scheduled && lead > -GAIN_CLEAR
     };
     if requests_agree(fit) && !ruled_out {
         return None;
