@@ -125,7 +125,10 @@ pub(crate) fn incidents(
             writeln!(out, "{line}")?;
         }
         if let Some(matched) = verdict.matches.first() {
-            writeln!(out, "  fits: {} ({})", matched.name, matched.rule)?;
+            for line in wrapped(&format!("fits: {} ({})", matched.name, matched.rule), COLUMNS - 2)
+            {
+                writeln!(out, "  {line}")?;
+            }
         }
         if let Some(advice) = verdict.advice.first() {
             for line in wrapped(&format!("do: {}", advice.title), COLUMNS - 2) {
