@@ -20,7 +20,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::matching::{Seen, match_schedule};
+use super::matching::{Seen, TIE, match_schedule};
 use super::sentence::{number, seconds};
 use super::{Advice, Class, Impact, JitterKind, RuleMatch, Schedule, Verdict};
 use crate::rules::Rules;
@@ -243,10 +243,26 @@ fn open_kind(effects: &Effects) -> Vec<Advice> {
     ]
 }
 
+/// Clients that wait alike up to which the nearest have their own settings told.
+const TIES_MAX: usize = 3;
+
 /// The recognised clients' own settings.
 fn remedies(class: Class, matches: &[RuleMatch], rules: &Rules) -> Vec<Advice> {
     if class == Class::JitteredBackoff {
         return Vec::new();
+    }
+    // Of many clients that wait alike none is the one.
+    let nearest = matches.first().map_or(0.0, |found| found.distance);
+    let ties = matches.iter().filter(|found| found.distance - nearest <= TIE).count();
+    if ties > TIES_MAX {
+        return vec![advice(
+            "Set it in the library that the callers use",
+            format!(
+                "{ties} known clients wait like this; each has its own setting for it among the \
+                 matches."
+            ),
+            "",
+        )];
     }
     matches
         .iter()
@@ -324,6 +340,11 @@ mod tests {
         assert!(given[1].text.contains("randomize: true"), "{given:?}");
         let told = given.iter().filter(|advice| advice.title.starts_with("If it is")).count();
         assert_eq!(told, REMEDIES_MAX);
+
+        let many: Vec<RuleMatch> = (0..16).map(|_| matches[0].clone()).collect();
+        let given = self::given(Class::BackoffWithoutJitter, &many, &Impact::default());
+        assert!(given.iter().all(|advice| !advice.title.starts_with("If it is")), "{given:?}");
+        assert!(given.iter().any(|advice| advice.text.contains("16 known clients")), "{given:?}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ const MATCHES_MAX: usize = 40;
 const SUBSTANCE: f64 = 0.05;
 
 /// Two matches this near are a tie.
-const TIE: f64 = 0.01;
+pub(crate) const TIE: f64 = 0.01;
 
 /// What is known besides the fitted waits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

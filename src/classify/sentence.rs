@@ -9,6 +9,8 @@ use crate::classify::{Class, Impact, JitterKind, RuleMatch, Schedule, ScheduleFa
 const WAITS_SHOWN: usize = 6;
 /// Clients named before the sentence counts the rest.
 const MATCHES_SHOWN: usize = 2;
+/// Matches up to which those named are what the schedule fits.
+const MATCHES_NAMED: usize = 4;
 
 /// What the sentence is made of.
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +149,14 @@ fn culprits(matches: &[RuleMatch]) -> String {
     }
     let shown: Vec<&str> =
         matches.iter().take(MATCHES_SHOWN).map(|found| found.name.as_str()).collect();
+    // A list of names reads as an accusation where many clients wait alike.
+    if matches.len() > MATCHES_NAMED {
+        return format!(
+            "; {} known clients wait like this, {} among them",
+            matches.len(),
+            shown.join(" and ")
+        );
+    }
     let rest = matches.len().saturating_sub(MATCHES_SHOWN);
     let more = if rest > 0 { format!(" or {rest} more") } else { String::new() };
     format!("; fits {}{more}", shown.join(", "))

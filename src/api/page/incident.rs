@@ -120,7 +120,7 @@ fn facts(incident: &Incident, now: Timestamp) -> Markup {
             @if impact.outlived_trigger_seconds > 0.0 {
                 div { dt { "Outlived its cause by" } dd { (lasting(impact.outlived_trigger_seconds)) } }
             }
-            div { dt { "Sure of the kind" } dd { (percent(verdict.confidence)) } }
+            div { dt { "Sure of the kind" } dd { (sureness(verdict.confidence)) } }
         }
     }
 }
@@ -384,4 +384,9 @@ fn numbers(incident: &Incident) -> Markup {
             ", source " code { (shortened(&incident.dependency.source, 80)) } "."
         }
     }
+}
+
+/// A confidence in words: nothing is certain.
+fn sureness(confidence: f64) -> String {
+    if confidence > 0.99 { "over 99 %".to_owned() } else { percent(confidence) }
 }
