@@ -24,5 +24,5 @@ cargo test --locked --lib --bins --tests
 step "documentation tests"
 cargo test --locked --doc
 
-step "benches, once each"
-cargo bench --locked --bench squall -- --test
+step "benches, once each, as the tests are built"
+cargo bench --locked --profile dev --bench squall -- --test
