@@ -42,10 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// Compare jitters side by side: none, equal, full, decorrelated.
-    #[arg(long, value_name = "JITTER,…", value_delimiter = ',', conflicts_with_all = ["out", "serve"])]
+    #[arg(long, value_name = "JITTER,…", value_delimiter = ',', conflicts_with_all = ["out", "serve", "plot", "truth"])]
     pub compare: Vec<String>,
     /// Serve it live, as targets to scrape and as a Prometheus-compatible API.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "out")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["out", "plot", "truth"])]
     pub serve: Option<String>,
     /// Run this many times faster than the clock; only with --serve.
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, requires = "serve")]
@@ -71,7 +71,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if !args.compare.is_empty() {
         let names: Vec<&str> = args.compare.iter().map(String::as_str).collect();
         let rows = compare(&scenario, &names, seed)
-            .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+            .map_err(|incomparable| Failure::Usage(incomparable.to_string()))?;
         return emit(out, &table(&rows));
     }
     let done = crate::sim::run(&scenario, seed);
@@ -118,13 +118,13 @@ fn load(wanted: &str, seed: u64) -> Result<(Scenario, u64), Failure> {
         (_, true) => fs::read_to_string(&path)
             .map_err(|error| Failure::running(format!("cannot read `{wanted}`"), error))?,
     };
-    Scenario::parse(&name, &text, &Rules::builtin()).map(|scenario| (scenario, seed)).map_err(
-        |faults| {
-            let lines: Vec<String> =
-                faults.iter().map(|fault| format!("{wanted}: {fault}")).collect();
-            Failure::Usage(lines.join("\n"))
-        },
-    )
+    // What a scenario names lies beside it.
+    let open = |file: &str| fs::read_to_string(path.with_file_name(file));
+    let scenario = Scenario::parse_with(&name, &text, &Rules::builtin(), &open);
+    scenario.map(|scenario| (scenario, seed)).map_err(|faults| {
+        let lines: Vec<String> = faults.iter().map(|fault| format!("{wanted}: {fault}")).collect();
+        Failure::Usage(lines.join("\n"))
+    })
 }
 
 fn emit(out: &mut dyn Write, text: &str) -> Result<(), Failure> {

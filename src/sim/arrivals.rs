@@ -1,4 +1,4 @@
-//! The stream of calls from a great many independent users.
+//! When calls come: drawn, as from a great many independent users, or as recorded.
 //!
 //! Real traffic is not Poisson: its rate wanders, and its ups and downs last. The rate is a profile
 //! over time, times a daily wave, times a log-normal factor that follows a first-order
@@ -14,7 +14,32 @@
 //! Within a second arrivals are Poisson: a gap that passes the end of the second is drawn again
 //! from there, which is exact, since an exponential has no memory.
 
+use std::sync::Arc;
+
 use super::random::Draws;
+
+/// Where the next call comes from.
+#[derive(Debug, Clone)]
+pub(super) enum Arrivals {
+    /// Drawn.
+    Stream(Box<Stream>),
+    /// Recorded: the instants, and which is next.
+    Trace(Arc<[f64]>, usize),
+}
+
+impl Arrivals {
+    /// The next arrival after `now`, seconds.
+    pub(super) fn next_after(&mut self, now: f64) -> Option<f64> {
+        match self {
+            Self::Stream(stream) => stream.next_after(now),
+            Self::Trace(instants, next) => {
+                let at = instants.get(*next).copied();
+                *next += 1;
+                at
+            }
+        }
+    }
+}
 
 /// Seconds in which the rate is held.
 const STEP_SECONDS: f64 = 1.0;

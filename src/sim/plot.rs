@@ -76,8 +76,9 @@ fn panel(out: &mut String, truth: &Truth, name: &str, rows: &[(usize, Second)], 
     }
     for step in 0..=6 {
         let at = last * f64::from(step) / 6.0;
+        let anchor = if step == 6 { "end" } else { "middle" };
         add(&format!(
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{at:.0} s</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" fill=\"#555\">{at:.0} s</text>",
             x(at),
             base + 16.0
         ));

@@ -5,6 +5,8 @@
 
 pub mod read;
 
+use std::sync::Arc;
+
 use super::policy::RetryPolicy;
 
 /// Unix seconds at which a scenario starts unless it says otherwise: a full hour, so that load on
@@ -93,6 +95,8 @@ pub enum Calls {
         /// The pause is `pause * U(1 - spread, 1 + spread)`.
         pause_spread: f64,
     },
+    /// At these instants, as recorded somewhere: seconds, never falling.
+    Trace(Arc<[f64]>),
     /// Only called by the dependency that fans out to it.
     Inner,
 }
@@ -240,6 +244,8 @@ pub struct ScrapePlan {
     pub holes: Vec<(f64, f64)>,
     /// Share of scrapes that come late, by up to half an interval.
     pub late: f64,
+    /// A scrape that comes later than this many seconds is lost; infinite for none.
+    pub timeout_seconds: f64,
     /// Standard deviation of a scrape's instant, seconds.
     pub wobble_seconds: f64,
     /// Every series is there from the start; else it appears with its first request.
@@ -429,6 +435,7 @@ impl Default for ScrapePlan {
             missed: 0.0,
             holes: Vec::new(),
             late: 0.0,
+            timeout_seconds: f64::INFINITY,
             wobble_seconds: 0.002,
             lazy: false,
             restarts: Vec::new(),

@@ -4,6 +4,9 @@
 //! itself. Such moves wait on a wheel of one-millisecond buckets (the resolution of a sample's
 //! time), so that a scrape sees exactly what a real one would.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::SimulatedSeries;
 use super::dependency::{OK, micros, seconds};
 use super::random::{Draws, hash};
@@ -61,6 +64,8 @@ pub(super) struct Scraper {
     exposed: Vec<bool>,
     shown: Vec<(u64, bool)>,
     wheel: Vec<Vec<u32>>,
+    /// Outcomes beyond the wheel: the millisecond and the counter.
+    far: BinaryHeap<Reverse<(u64, u32)>>,
     drained_millis: u64,
     series_of: Vec<u32>,
     pub(super) series: Vec<SimulatedSeries>,
@@ -120,6 +125,7 @@ impl Scraper {
             exposed: vec![false; counters],
             shown: vec![(0, false); if plan.flush_seconds > 0.0 { counters } else { 0 }],
             wheel: vec![Vec::new(); WHEEL_MILLIS as usize],
+            far: BinaryHeap::new(),
             drained_millis: 0,
             series_of: vec![NONE; counters * scrapers],
             series: Vec::new(),
@@ -183,9 +189,7 @@ impl Scraper {
         if millis >= self.drained_millis + WHEEL_MILLIS {
             self.drain(now);
             if millis >= self.drained_millis + WHEEL_MILLIS {
-                // Longer than the wheel: taken in early, at its far end.
-                let last = (self.drained_millis + WHEEL_MILLIS - 1) % WHEEL_MILLIS;
-                self.wheel[last as usize].push(counter);
+                self.far.push(Reverse((millis, counter)));
                 return;
             }
         }
@@ -214,6 +218,13 @@ impl Scraper {
             }
             self.wheel[bucket].clear();
             self.drained_millis += 1;
+        }
+        while let Some(Reverse((millis, counter))) = self.far.peek().copied()
+            && millis <= until
+        {
+            self.far.pop();
+            self.counts[counter as usize] += 1;
+            self.exposed[counter as usize] = true;
         }
     }
 
@@ -255,11 +266,12 @@ impl Scraper {
         target * each..(target + 1) * each
     }
 
-    /// Reads one target.
-    pub(super) fn scrape(&mut self, target: u32, scraper: usize, now: u64) {
+    /// Reads one target; `late_seconds` after the scrape was due, which its timeout may not allow.
+    pub(super) fn scrape(&mut self, target: u32, scraper: usize, now: u64, late_seconds: f64) {
         self.drain(now);
         let at = seconds(now);
-        let missed = self.draws.chance(self.plan.missed);
+        let timed_out = late_seconds > self.plan.timeout_seconds;
+        let missed = self.draws.chance(self.plan.missed) || timed_out;
         let hole = self.plan.holes.iter().any(|(from, length)| at >= *from && at < from + length);
         if missed || hole || !self.targets[target as usize].active {
             return;

@@ -105,6 +105,9 @@ impl RetryGroup {
 /// Retry numbers that are told apart; later ones count to the last group.
 pub(super) const GROUPS_MAX: usize = 64;
 
+/// Bursts that are told apart.
+const COHORTS_MAX: usize = 64;
+
 /// What one population did.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PopulationTruth {
@@ -120,17 +123,36 @@ pub struct PopulationTruth {
     pub given_up: u64,
     /// Attempts not sent, since a budget, breaker or bulkhead held them back.
     pub held_back: u64,
+    /// Second attempts sent beside a first one that had not answered yet.
+    pub hedges: u64,
     /// When the last call ended, seconds.
     pub last_end_seconds: f64,
     /// Attempts by the number of the retry, the first attempt at index 0.
     pub groups: Vec<RetryGroup>,
+    /// The same for each burst apart, the clients that started together; of the first 64 bursts.
+    pub cohorts: Vec<Vec<RetryGroup>>,
 }
 
 impl PopulationTruth {
-    /// All attempts.
+    /// All attempts, hedges among them.
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        self.groups.iter().map(|group| group.attempts).sum()
+        self.groups.iter().map(|group| group.attempts).sum::<u64>() + self.hedges
+    }
+
+    /// Adds an attempt at `at` seconds, the retry of this number, to the cohort of a burst.
+    pub(super) fn add_to_cohort(&mut self, round: usize, retry: usize, at: f64) {
+        if round >= COHORTS_MAX {
+            return;
+        }
+        if self.cohorts.len() <= round {
+            self.cohorts.resize_with(round + 1, Vec::new);
+        }
+        let cohort = &mut self.cohorts[round];
+        if cohort.len() <= retry {
+            cohort.resize_with(retry + 1, RetryGroup::default);
+        }
+        cohort[retry].add(at);
     }
 
     /// Attempts per call wanted.
@@ -185,6 +207,15 @@ impl Truth {
         Some((last as f64 - ended).max(0.0))
     }
 
+    /// The highest attempts per second once the first fault had ended: what a dependency meets that
+    /// has just come back.
+    #[must_use]
+    pub fn peak_after(&self, dependency: &str) -> Option<u32> {
+        let (_, _, ended) = self.faults.iter().find(|(name, _, _)| name == dependency)?;
+        let after = self.timeline(dependency)?.iter().filter(|(at, _)| *at as f64 >= *ended);
+        after.map(|(_, row)| row.attempts).max()
+    }
+
     /// The highest attempts per second.
     #[must_use]
     pub fn peak(&self, dependency: &str) -> u32 {
@@ -192,7 +223,8 @@ impl Truth {
             .map_or(0, |line| line.iter().map(|(_, row)| row.attempts).max().unwrap_or(0))
     }
 
-    /// As JSON: totals, waves of each herd, and the seconds.
+    /// As JSON: totals, the waves of each population and of each of its cohorts, and the seconds.
+    /// `goodput` is the share of attempts that were answered well.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let dependencies: Vec<Value> =
@@ -201,20 +233,7 @@ impl Truth {
             .populations
             .iter()
             .map(|p| {
-                let waves: Vec<Value> = (0..)
-                    .zip(&p.groups)
-                    .filter(|(_, group)| group.attempts > 0)
-                    .map(|(retry, group): (u32, _)| {
-                        json!({
-                            "retry": retry,
-                            "attempts": group.attempts,
-                            "mean_seconds": millis(group.mean_seconds()),
-                            "sd_seconds": millis(group.sd_seconds()),
-                            "first_seconds": millis(group.first_seconds),
-                            "last_seconds": millis(group.last_seconds),
-                        })
-                    })
-                    .collect();
+                let cohorts: Vec<Value> = p.cohorts.iter().map(|groups| waves(groups)).collect();
                 json!({
                     "name": p.name,
                     "dependency": p.dependency,
@@ -223,9 +242,11 @@ impl Truth {
                     "served": p.served,
                     "given_up": p.given_up,
                     "held_back": p.held_back,
+                    "hedges": p.hedges,
                     "amplification": millis(p.amplification()),
                     "last_end_seconds": millis(p.last_end_seconds),
-                    "retries": waves,
+                    "retries": waves(&p.groups),
+                    "cohorts": cohorts,
                 })
             })
             .collect();
@@ -253,18 +274,40 @@ impl Truth {
                 json!([at, row.attempts, row.retries, row.served, row.failed, row.in_flight])
             })
             .collect();
+        let attempts = line.sum(0, usize::MAX, |row| row.attempts);
+        let served = line.sum(0, usize::MAX, |row| row.served);
         json!({
             "name": name,
-            "attempts": line.sum(0, usize::MAX, |row| row.attempts),
+            "attempts": attempts,
             "retries": line.sum(0, usize::MAX, |row| row.retries),
-            "served": line.sum(0, usize::MAX, |row| row.served),
+            "served": served,
+            "goodput": millis(served as f64 / attempts.max(1) as f64),
             "failed": line.sum(0, usize::MAX, |row| row.failed),
             "peak_per_second": self.peak(name),
+            "peak_after_per_second": self.peak_after(name),
             "recovery_seconds": self.recovery_seconds(name).map(millis),
             "columns": ["second", "attempts", "retries", "served", "failed", "in_flight"],
             "seconds": seconds,
         })
     }
+}
+
+/// The waves of a herd: its attempts by the number of the retry.
+fn waves(groups: &[RetryGroup]) -> Value {
+    (0..)
+        .zip(groups)
+        .filter(|(_, group)| group.attempts > 0)
+        .map(|(retry, group): (u32, _)| {
+            json!({
+                "retry": retry,
+                "attempts": group.attempts,
+                "mean_seconds": millis(group.mean_seconds()),
+                "sd_seconds": millis(group.sd_seconds()),
+                "first_seconds": millis(group.first_seconds),
+                "last_seconds": millis(group.last_seconds),
+            })
+        })
+        .collect()
 }
 
 /// Rounded to the millisecond: what is printed never depends on the last digit.

@@ -7,8 +7,9 @@ mod attempt;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use super::arrivals::Stream;
+use super::arrivals::{Arrivals, Stream};
 use super::dependency::{Dependency, micros, seconds};
 use super::random::{Draws, hash};
 use super::scenario::{Calls, Population, Replicas, Scenario};
@@ -17,8 +18,9 @@ use super::truth::{PopulationTruth, RetryGroup, Timeline, Truth};
 use super::{Run, SimulatedSeries};
 use crate::series::Labels;
 
-/// Seconds of truth that are kept: two days. A demo that runs for ever forgets what is older.
-const TRUTH_SECONDS: usize = 172_800;
+/// Seconds of truth that a live world keeps: two days. A demo that runs for ever forgets what is
+/// older.
+pub(super) const TRUTH_SECONDS: usize = 172_800;
 
 /// What happens at an instant; the number is a population, a call, a target or an entry of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +94,8 @@ struct Call {
     serial: u32,
     parent: u32,
     parent_serial: u32,
+    /// The burst it belongs to, where it does.
+    round: u32,
     retry: u32,
     code: u16,
     started: u64,
@@ -108,14 +112,25 @@ struct Fleet {
     plan: Population,
     job: usize,
     draws: Draws,
-    stream: Option<Stream>,
+    arrivals: Option<Arrivals>,
     timeout: u64,
     /// Outcomes are settled when they are known, not in advance: needed by guards and inner calls.
     defers: bool,
     budget: f64,
-    /// For each target: failures in a row, and until when its breaker is open.
-    breakers: Vec<(u32, u64)>,
+    /// The breaker of each target.
+    breakers: Vec<BreakerState>,
     in_flight: Vec<u32>,
+}
+
+/// One target's circuit breaker.
+#[derive(Debug, Clone, Copy, Default)]
+struct BreakerState {
+    /// Failures in a row while it is closed.
+    failures: u32,
+    /// Until when it is open; none while it is closed.
+    open_until: Option<u64>,
+    /// The call whose outcome decides, once it was let through.
+    probe: Option<u32>,
 }
 
 /// A simulation in progress.
@@ -135,9 +150,14 @@ pub struct World {
 }
 
 impl World {
-    /// The world of a scenario at its first instant.
+    /// The world of a scenario at its first instant, which remembers the truth of the last two days.
     #[must_use]
     pub fn new(scenario: &Scenario, seed: u64) -> Self {
+        Self::remembering(scenario, seed, TRUTH_SECONDS)
+    }
+
+    /// The same, with a memory of this many seconds.
+    pub(super) fn remembering(scenario: &Scenario, seed: u64, truth_seconds: usize) -> Self {
         let scraper = Scraper::new(scenario, seed);
         let targets = scraper.targets.len();
         let fleets: Vec<Fleet> = scenario
@@ -146,13 +166,13 @@ impl World {
             .map(|plan| Fleet {
                 job: scraper.job_of(&plan.job),
                 draws: Draws::new(seed, hash(&plan.name, 1)),
-                stream: stream_of(plan, seed),
+                arrivals: arrivals_of(plan, seed),
                 timeout: micros(plan.timeout_seconds),
                 defers: plan.guard.breaker.is_some()
                     || plan.guard.bulkhead.is_some()
                     || plan.calls == Calls::Inner,
                 budget: BUDGET_BURST,
-                breakers: vec![(0, 0); targets],
+                breakers: vec![BreakerState::default(); targets],
                 in_flight: vec![0; targets],
                 plan: plan.clone(),
             })
@@ -173,7 +193,7 @@ impl World {
             dependencies,
             first_scrapes: Vec::new(),
             scraper,
-            truth: truth_of(scenario, seed),
+            truth: truth_of(scenario, seed, truth_seconds),
         };
         world.plan_start(scenario, seed);
         world
@@ -182,7 +202,7 @@ impl World {
     fn plan_start(&mut self, scenario: &Scenario, seed: u64) {
         for number in 0..self.fleets.len() {
             match self.fleets[number].plan.calls {
-                Calls::Stream { .. } => self.plan_arrival(number, 0),
+                Calls::Stream { .. } | Calls::Trace(_) => self.plan_arrival(number, 0),
                 Calls::Burst { at_seconds, .. } => {
                     self.plan(micros(at_seconds), What::Burst, number as u32, 0);
                 }
@@ -303,7 +323,7 @@ impl World {
     }
 
     fn plan_arrival(&mut self, number: usize, after: u64) {
-        let next = self.fleets[number].stream.as_mut().and_then(|s| s.next_after(seconds(after)));
+        let next = self.fleets[number].arrivals.as_mut().and_then(|a| a.next_after(seconds(after)));
         if let Some(at) = next {
             self.plan(micros(at).max(after), What::Arrive, number as u32, 0);
         }
@@ -371,6 +391,7 @@ impl World {
         for client in 0..size {
             let within = self.fleets[number].draws.uniform() * within_seconds;
             let call = self.new_call(number, client as u32, NONE, 0);
+            self.calls[call as usize].round = round;
             self.plan_attempt(self.now + micros(within), call);
         }
         if every_seconds.is_finite() && round + 1 < times {
@@ -379,9 +400,11 @@ impl World {
     }
 
     fn scrape(&mut self, event: Event, scraper: u8) {
-        self.scraper.scrape(event.number, usize::from(scraper), event.at);
         let scrapers = if self.scraper.plan.replicas == Replicas::One { 1 } else { 2 };
         let first = self.first_scrapes[event.number as usize * scrapers + usize::from(scraper)];
+        let due = seconds(first) + f64::from(event.tag) * self.scraper.plan.interval_seconds;
+        let late = seconds(event.at) - due;
+        self.scraper.scrape(event.number, usize::from(scraper), event.at, late);
         let k = event.tag + 1;
         let next = self.scraper.scrape_at(first, k).max(event.at + 1);
         self.plan(next, event.what, event.number, k);
@@ -404,15 +427,19 @@ impl World {
 /// Retries a budget allows at once, before calls have paid for any: as the common libraries do.
 const BUDGET_BURST: f64 = 10.0;
 
-fn stream_of(plan: &Population, seed: u64) -> Option<Stream> {
-    let Calls::Stream { profile, dispersion, correlation_seconds, daily } = &plan.calls else {
-        return None;
-    };
-    let draws = Draws::new(seed, hash(&plan.name, 3));
-    Some(Stream::new(profile, *dispersion, *correlation_seconds, *daily, draws))
+fn arrivals_of(plan: &Population, seed: u64) -> Option<Arrivals> {
+    match &plan.calls {
+        Calls::Stream { profile, dispersion, correlation_seconds, daily } => {
+            let draws = Draws::new(seed, hash(&plan.name, 3));
+            let stream = Stream::new(profile, *dispersion, *correlation_seconds, *daily, draws);
+            Some(Arrivals::Stream(Box::new(stream)))
+        }
+        Calls::Trace(instants) => Some(Arrivals::Trace(Arc::clone(instants), 0)),
+        Calls::Burst { .. } | Calls::Loop { .. } | Calls::Inner => None,
+    }
 }
 
-fn truth_of(scenario: &Scenario, seed: u64) -> Truth {
+fn truth_of(scenario: &Scenario, seed: u64, kept_seconds: usize) -> Truth {
     let dependency =
         |index: usize| scenario.dependencies.get(index).map(|d| d.name.clone()).unwrap_or_default();
     let mut faults = Vec::new();
@@ -429,7 +456,7 @@ fn truth_of(scenario: &Scenario, seed: u64) -> Truth {
         dependencies: scenario
             .dependencies
             .iter()
-            .map(|plan| (plan.name.clone(), Timeline::new(TRUTH_SECONDS)))
+            .map(|plan| (plan.name.clone(), Timeline::new(kept_seconds)))
             .collect(),
         populations: scenario
             .clients
@@ -445,5 +472,7 @@ fn truth_of(scenario: &Scenario, seed: u64) -> Truth {
     }
 }
 
+#[cfg(test)]
+mod stories;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! A swarm of drawn worlds with faults of the world outside, and what must hold in all of them.
 //!
 //! One seed draws everything: the kind of the case, its sampling, which polls fail, when the daemon
-//! restarts. A failure names the command that gives the same samples again.
+//! restarts. A failure names the command that repeats it, faults and all, and the one that gives its
+//! samples to whatever else one would try on them.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,8 @@ const ARTEFACTS: [CaseKind; 6] = [
     CaseKind::Noise,
 ];
 
-fn swarm(quarter: u64) {
+/// Runs a quarter of the worlds; `test` is the name of the test that does, for messages.
+fn swarm(quarter: u64, test: &str) {
     for seed in (quarter * SEEDS / 4)..((quarter + 1) * SEEDS / 4) {
         let mut draws = Draws::new(seed, 99);
         let kind = draws.pick(&CaseKind::ALL);
@@ -42,7 +44,8 @@ fn swarm(quarter: u64) {
         let faults = one_world(&case, &mut draws);
         assert!(
             faults.is_empty(),
-            "{}\nthe samples again: squall simulate {}",
+            "seed {seed}: {}\nagain: cargo test --locked --test it -- swarm::{test}\n\
+             its samples: squall simulate {}",
             faults.join("\n"),
             case.name()
         );
@@ -138,20 +141,20 @@ fn unsound(incident: &Incident) -> Vec<String> {
 
 #[test]
 fn the_first_quarter_of_the_swarm_holds() {
-    swarm(0);
+    swarm(0, "the_first_quarter_of_the_swarm_holds");
 }
 
 #[test]
 fn the_second_quarter_of_the_swarm_holds() {
-    swarm(1);
+    swarm(1, "the_second_quarter_of_the_swarm_holds");
 }
 
 #[test]
 fn the_third_quarter_of_the_swarm_holds() {
-    swarm(2);
+    swarm(2, "the_third_quarter_of_the_swarm_holds");
 }
 
 #[test]
 fn the_fourth_quarter_of_the_swarm_holds() {
-    swarm(3);
+    swarm(3, "the_fourth_quarter_of_the_swarm_holds");
 }

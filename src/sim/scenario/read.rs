@@ -15,15 +15,66 @@
 //!   within: 100ms
 //!   retry: {schedule: exponential, base: 1s, factor: 2, cap: 32s, retries: 7}
 //! ```
+//!
+//! # Keys
+//!
+//! Instants count from the start; a share is between 0 and 1. What is not given is off.
+//!
+//! | key | what |
+//! | --- | --- |
+//! | `about`, `duration`, `start` | a sentence; how long; the Unix time of the first instant |
+//! | `expect` | what is right to say of it: `accept` (classes), `silence`, `onset`, `why`, `source` |
+//!
+//! A dependency:
+//!
+//! | key | what |
+//! | --- | --- |
+//! | `name`, `latency`, `refusal`, `errors`, `code` | its label; mean time to serve and to refuse; share that fails on a good day; the code of failures |
+//! | `capacity`, `replicas`, `queue`, `changes` | requests per second of all replicas together; servers, each with its queue; longest wait in it; the capacity from an instant on, `[[5m, 300]]` |
+//! | `knock_down` | `above` (per second), `burst`, `for`: overload takes it down |
+//! | `shed` | `above`, `burst`, `code`, `retry_after`: what is turned away |
+//! | `faults` | each `at`, `for`, `every`, `share` (to `share_end`), `hits` (populations), `how`: `refuse` (with `retry_after`), `black-hole`, `slow` (`times`) or `hold` |
+//! | `contention` | `trip`, `spread`: clients contend for one record |
+//! | `calls` | the population, `inner: true`, by which it calls the next dependency for each request |
+//!
+//! A population:
+//!
+//! | key | what |
+//! | --- | --- |
+//! | `name`, `calls`, `job` | its name; the dependency; the label of its targets |
+//! | `rate` or `rates` | a stream of calls per second, or `[[0s, 50], [5m, 250]]` with straight lines between; with `dispersion` (variance over mean), `correlation` (of its red noise), `daily` (depth of the daily wave) |
+//! | `trace` | a file beside the scenario, one line a call with its instant in seconds, or `instant,rate` lines as for `rates` |
+//! | `size` | so many clients at once: `at`, `within`, `every`, `times`; or with `pause`, each in a loop: `at`, `within`, `until`, `spread` |
+//! | `inner: true` | called by a dependency |
+//! | `timeout` | when an attempt is given up |
+//! | `budget`, `breaker`, `bulkhead`, `hedge`, `retries_end` | retries as a share of calls; `failures`, `open` of a breaker for each target; attempts in flight for each target; when a second attempt is sent beside the first; when retries are switched off |
+//! | `retry` | the policy |
+//!
+//! A policy: `schedule` is `immediate`, `fixed` (`base`), `exponential` (`base`, `factor`), `linear`
+//! (`base`, `step`), `polynomial` (`base`, `power`, `offset`) or `list` (`waits`), each with a `cap`;
+//! or `rule` names a client library of `rules/schedules`. `jitter` is `none`, `full`, `equal`,
+//! `decorrelated` or as `20%`; or `jitter_range` in multiples of the wait, `[0.8, 1.2]`; or
+//! `jitter_added`, `[0s, 3s]`, which grows with the number of the retry by `jitter_grows`.
+//! `jitter_before_cap` clamps the jittered wait. `retries`, `give_up_after` (since the first attempt)
+//! and `honours_retry_after` go with all of them.
+//!
+//! The `scrape`: `interval`, `timeout`, `targets`, `scale` (their number over time), `uneven` (how
+//! unlike they are), `missed`, `late`, `wobble`, `holes` (`at`, `for`), `restarts` (`at`, `stagger`,
+//! `share`, `down`, `renamed`, `every`), `lazy` (series appear with their first request), `flush`
+//! (of the exporter), `duplicated`, `out_of_order`, `clock_jumps` (`at`, `by_seconds`), `twin` (a
+//! second scraper, told apart by a label), `flips` (two scrapers behind a layer that shows one),
+//! `retry_counters` (clients count their retries and calls, too).
 
-use super::{
-    Contention, DependencyPlan, Expect, Fault, FaultKind, KnockDown, Replicas, Restart, Scenario,
-    ScrapePlan, Shed,
-};
+use std::io;
+
+use super::{Expect, Replicas, Restart, Scenario, ScrapePlan};
 use crate::rules::Rules;
 use crate::rules::spanned::{Fault as Mistake, Faults, Fields, Node, Value, parse, parse_seconds};
 
 mod clients;
+mod dependencies;
+mod trace;
+mod whole;
 
 /// Longest scenario, seconds: a month. Longer ones are a slip of a unit.
 const DURATION_SECONDS_MAX: f64 = 31.0 * 86_400.0;
@@ -31,19 +82,37 @@ const DURATION_SECONDS_MAX: f64 = 31.0 * 86_400.0;
 /// Most targets: each has its own counters and series.
 const TARGETS_MAX: u32 = 10_000;
 
+/// Shortest time from one repetition to the next, seconds: nothing may repeat within an instant.
+const EVERY_SECONDS_MIN: f64 = 0.001;
+
 /// Most clients of one population: each that waits takes about a hundred bytes.
 const SIZE_MAX: u32 = 10_000_000;
 
 impl Scenario {
-    /// Reads a scenario; `name` is that of its file, without the ending.
+    /// Reads a scenario that names no other file; `name` is that of its file, without the ending.
     ///
     /// # Errors
     ///
     /// Every fault of the text, by line.
     pub fn parse(name: &str, text: &str, rules: &Rules) -> Result<Self, Vec<Mistake>> {
+        let nowhere = |_: &str| Err(io::Error::other("no other file can be read from here"));
+        Self::parse_with(name, text, rules, &nowhere)
+    }
+
+    /// The same, with the files that it names, which `open` reads as text.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the text and of what it names, by line.
+    pub fn parse_with(
+        name: &str,
+        text: &str,
+        rules: &Rules,
+        open: &dyn Fn(&str) -> io::Result<String>,
+    ) -> Result<Self, Vec<Mistake>> {
         let node = parse(text).map_err(|fault| vec![fault])?;
         let faults = Faults::default();
-        let scenario = read(name, &node, rules, &faults);
+        let scenario = read(name, &node, rules, open, &faults);
         match scenario {
             Some(scenario) if faults.is_empty() => Ok(scenario),
             _ => Err(faults.into_sorted()),
@@ -51,13 +120,22 @@ impl Scenario {
     }
 }
 
-/// The names that may be referred to before they are defined.
-struct Names {
+/// What a part of a scenario may refer to.
+struct Context<'a> {
+    /// Names, also of what is defined further down.
     dependencies: Vec<String>,
     clients: Vec<String>,
+    rules: &'a Rules,
+    open: &'a dyn Fn(&str) -> io::Result<String>,
 }
 
-fn read(name: &str, node: &Node, rules: &Rules, faults: &Faults) -> Option<Scenario> {
+fn read(
+    name: &str,
+    node: &Node,
+    rules: &Rules,
+    open: &dyn Fn(&str) -> io::Result<String>,
+    faults: &Faults,
+) -> Option<Scenario> {
     let mut fields = Fields::open(node, "", faults)?;
     let mut scenario = Scenario::new(name, 0.0);
     scenario.about = fields.required_text("about").unwrap_or_default();
@@ -75,22 +153,27 @@ fn read(name: &str, node: &Node, rules: &Rules, faults: &Faults) -> Option<Scena
     if let Some(start) = fields.number("start") {
         scenario.start_unix_seconds = start;
     }
-    let dependencies = fields.list("dependencies").unwrap_or_default();
-    let clients = fields.list("clients").unwrap_or_default();
-    if dependencies.is_empty() {
+    let dependency_nodes = fields.list("dependencies").unwrap_or_default();
+    let client_nodes = fields.list("clients").unwrap_or_default();
+    if dependency_nodes.is_empty() {
         fields.fault("dependencies", "at least one is needed");
     }
-    if clients.is_empty() {
+    if client_nodes.is_empty() {
         fields.fault("clients", "at least one population is needed");
     }
-    let names = Names { dependencies: names_of(dependencies), clients: names_of(clients) };
-    for (index, node) in dependencies.iter().enumerate() {
+    let context = Context {
+        dependencies: names_of(dependency_nodes),
+        clients: names_of(client_nodes),
+        rules,
+        open,
+    };
+    for (index, node) in dependency_nodes.iter().enumerate() {
         let path = format!("dependencies[{index}]");
-        scenario.dependencies.extend(dependency(node, &path, &names, faults));
+        scenario.dependencies.extend(dependencies::dependency(node, &path, &context, faults));
     }
-    for (index, node) in clients.iter().enumerate() {
+    for (index, node) in client_nodes.iter().enumerate() {
         let path = format!("clients[{index}]");
-        scenario.clients.extend(clients::population(node, &path, &names, rules, faults));
+        scenario.clients.extend(clients::population(node, &path, &context, faults));
     }
     if let Some(node) = fields.node("scrape") {
         scenario.scrape = scrape(node, faults).unwrap_or_default();
@@ -99,6 +182,9 @@ fn read(name: &str, node: &Node, rules: &Rules, faults: &Faults) -> Option<Scena
         scenario.expect = expect(node, faults).unwrap_or_default();
     }
     fields.finish();
+    if faults.is_empty() {
+        whole::check(&scenario, dependency_nodes, client_nodes, faults);
+    }
     Some(scenario)
 }
 
@@ -148,6 +234,15 @@ fn seconds(fields: &mut Fields<'_>, key: &'static str, default: f64) -> f64 {
     fields.seconds(key).unwrap_or(default)
 }
 
+/// Seconds that must not be fewer than `low`.
+fn at_least(fields: &mut Fields<'_>, key: &'static str, low: f64, default: f64) -> f64 {
+    let given = seconds(fields, key, default);
+    if given < low {
+        fields.fault(key, format!("must be at least {}ms", low * 1000.0));
+    }
+    given.max(low)
+}
+
 fn required_seconds(fields: &mut Fields<'_>, key: &'static str) -> f64 {
     if !fields.has(key) {
         fields.fault(key, "is missing");
@@ -188,121 +283,15 @@ fn points(fields: &mut Fields<'_>, key: &'static str, faults: &Faults) -> Vec<(f
     points
 }
 
-fn code(fields: &mut Fields<'_>, key: &'static str, default: u16) -> u16 {
-    let code = within(fields, key, 400.0, 599.0, f64::from(default));
-    if code.fract() > 0.0 {
-        fields.fault(key, "must be a whole number");
-    }
-    code as u16
-}
-
-fn dependency(node: &Node, path: &str, names: &Names, faults: &Faults) -> Option<DependencyPlan> {
-    let mut fields = Fields::open(node, path, faults)?;
-    let mut plan = DependencyPlan::new(&fields.required_text("name").unwrap_or_default());
-    if names.dependencies.iter().filter(|name| **name == plan.name).count() > 1 {
-        fields.fault("name", "another dependency has the same name");
-    }
-    plan.latency_seconds = seconds(&mut fields, "latency", plan.latency_seconds);
-    plan.refusal_seconds = seconds(&mut fields, "refusal", plan.latency_seconds);
-    plan.error_share = share(&mut fields, "errors", 0.0);
-    plan.error_code = code(&mut fields, "code", plan.error_code);
-    plan.capacity = within(&mut fields, "capacity", 1e-6, f64::INFINITY, f64::INFINITY);
-    plan.replicas = within(&mut fields, "replicas", 1.0, 10_000.0, 1.0) as usize;
-    plan.queue_seconds = seconds(&mut fields, "queue", plan.queue_seconds);
-    plan.capacity_changes = points(&mut fields, "changes", faults);
-    if let Some(node) = fields.node("knock_down") {
-        let mut inner = Fields::open(node, &fields.path_of("knock_down"), faults)?;
-        plan.knock_down = Some(KnockDown {
-            rate: within(&mut inner, "above", 0.0, f64::INFINITY, 0.0),
-            burst: within(&mut inner, "burst", 1.0, f64::INFINITY, 1.0),
-            down_seconds: required_seconds(&mut inner, "for"),
-        });
-        inner.finish();
-    }
-    if let Some(node) = fields.node("shed") {
-        let mut inner = Fields::open(node, &fields.path_of("shed"), faults)?;
-        plan.shed = Some(Shed {
-            rate: within(&mut inner, "above", 0.0, f64::INFINITY, 0.0),
-            burst: within(&mut inner, "burst", 1.0, f64::INFINITY, 1.0),
-            code: code(&mut inner, "code", 429),
-            retry_after_seconds: inner.seconds("retry_after"),
-        });
-        inner.finish();
-    }
-    plan.faults = each(&mut fields, "faults", |node, path| fault(node, path, names, faults));
-    if let Some(node) = fields.node("contention") {
-        let mut inner = Fields::open(node, &fields.path_of("contention"), faults)?;
-        plan.contention = Some(Contention {
-            trip_mean_seconds: required_seconds(&mut inner, "trip"),
-            trip_sd_seconds: seconds(&mut inner, "spread", 0.0),
-        });
-        inner.finish();
-    }
-    plan.calls = reference(&mut fields, "calls", &names.clients);
-    fields.finish();
-    Some(plan)
-}
-
-/// What a fault does, before its numbers are known.
-#[derive(Clone, Copy)]
-enum How {
-    Refuse,
-    BlackHole,
-    Slow,
-    Hold,
-}
-
-fn fault(node: &Node, path: &str, names: &Names, faults: &Faults) -> Option<Fault> {
-    let mut fields = Fields::open(node, path, faults)?;
-    let from = required_seconds(&mut fields, "at");
-    let length = required_seconds(&mut fields, "for");
-    let words = [
-        ("refuse", How::Refuse),
-        ("black-hole", How::BlackHole),
-        ("slow", How::Slow),
-        ("hold", How::Hold),
-    ];
-    let how = fields.one_of("how", &words).unwrap_or(How::Refuse);
-    let retry_after_seconds = fields.seconds("retry_after");
-    let times = within(&mut fields, "times", 1.0, 1e6, 2.0);
-    let kind = match how {
-        How::Refuse => FaultKind::Refuse { retry_after_seconds },
-        How::BlackHole => FaultKind::BlackHole,
-        How::Slow => FaultKind::Slow { factor: times },
-        How::Hold => FaultKind::Hold,
-    };
-    let start = share(&mut fields, "share", 1.0);
-    let hits = fields.text_list("hits").unwrap_or_default();
-    let mut indices = Vec::new();
-    for name in hits {
-        match names.clients.iter().position(|known| *known == name) {
-            Some(index) => indices.push(index),
-            None => fields.fault("hits", format!("no population is called `{name}`")),
-        }
-    }
-    let read = Fault {
-        kind,
-        from_seconds: from,
-        for_seconds: length,
-        every_seconds: seconds(&mut fields, "every", f64::INFINITY),
-        share: start,
-        share_end: share(&mut fields, "share_end", start),
-        hits: indices,
-    };
-    if read.every_seconds <= 0.0 {
-        fields.fault("every", "must be above 0");
-    }
-    fields.finish();
-    Some(read)
-}
-
 fn scrape(node: &Node, faults: &Faults) -> Option<ScrapePlan> {
     let mut fields = Fields::open(node, "scrape", faults)?;
     let usual = ScrapePlan::default();
     let replicas = match fields.seconds("flips") {
-        Some(every_seconds) if every_seconds > 0.0 => Replicas::Flipping { every_seconds },
+        Some(every_seconds) if every_seconds >= EVERY_SECONDS_MIN => {
+            Replicas::Flipping { every_seconds }
+        }
         Some(_) => {
-            fields.fault("flips", "must be above 0");
+            fields.fault("flips", "must be at least 1ms");
             Replicas::One
         }
         None if fields.flag("twin") == Some(true) => Replicas::Labelled,
@@ -325,10 +314,15 @@ fn scrape(node: &Node, faults: &Faults) -> Option<ScrapePlan> {
             Some(hole)
         }),
         late: share(&mut fields, "late", 0.0),
+        timeout_seconds: seconds(&mut fields, "timeout", usual.timeout_seconds),
         wobble_seconds: seconds(&mut fields, "wobble", usual.wobble_seconds),
         lazy: fields.flag("lazy").unwrap_or(false),
         restarts: each(&mut fields, "restarts", |node, path| restart(node, path, faults)),
-        flush_seconds: seconds(&mut fields, "flush", 0.0),
+        flush_seconds: if fields.has("flush") {
+            at_least(&mut fields, "flush", EVERY_SECONDS_MIN, 1.0)
+        } else {
+            0.0
+        },
         duplicated: share(&mut fields, "duplicated", 0.0),
         out_of_order: share(&mut fields, "out_of_order", 0.0),
         clock_jumps: each(&mut fields, "clock_jumps", |node, path| {
@@ -345,6 +339,9 @@ fn scrape(node: &Node, faults: &Faults) -> Option<ScrapePlan> {
     if plan.interval_seconds < 0.1 {
         fields.fault("interval", "must be at least 100ms");
     }
+    if fields.has("timeout") && plan.timeout_seconds > plan.interval_seconds {
+        fields.fault("timeout", "must not be longer than the interval");
+    }
     fields.finish();
     Some(plan)
 }
@@ -357,7 +354,7 @@ fn restart(node: &Node, path: &str, faults: &Faults) -> Option<Restart> {
         share: share(&mut fields, "share", 1.0),
         down_seconds: seconds(&mut fields, "down", 0.0),
         renamed: fields.flag("renamed").unwrap_or(false),
-        every_seconds: seconds(&mut fields, "every", f64::INFINITY),
+        every_seconds: at_least(&mut fields, "every", EVERY_SECONDS_MIN, f64::INFINITY),
     };
     fields.finish();
     Some(read)

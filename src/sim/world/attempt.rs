@@ -3,7 +3,7 @@
 use super::super::dependency::{Answer, CONFLICT, OK, TIMED_OUT, micros, seconds};
 use super::super::scenario::Calls;
 use super::super::truth::GROUPS_MAX;
-use super::{BUDGET_BURST, Call, NONE, What, World};
+use super::{BUDGET_BURST, BreakerState, Call, NONE, What, World};
 
 /// When the kernel gives up on a connection that nobody answers, after six retransmissions: the
 /// end of an attempt into a black hole by a client without a timeout.
@@ -31,6 +31,7 @@ impl World {
             serial: self.serial,
             parent,
             parent_serial,
+            round: NONE,
             retry: 0,
             code: OK,
             started: u64::MAX,
@@ -67,7 +68,7 @@ impl World {
         if first {
             call.started = now;
         }
-        let (population, retry) = (call.population as usize, call.retry);
+        let (population, retry, round) = (call.population as usize, call.retry, call.round);
         if !self.scraper.is_active(call.target) {
             // Its target is gone: a client that stays with one moves on, any other takes any.
             let client = if call.client == NONE { number } else { call.client };
@@ -79,7 +80,7 @@ impl World {
             self.truth.populations[population].calls += 1;
             self.scraper.count_extra(target, dependency, false);
         }
-        if !self.guards_let_through(population, target as usize, retry) {
+        if !self.guards_let_through(number, population, target as usize, retry) {
             self.truth.populations[population].held_back += 1;
             self.end(now, number, false);
             return;
@@ -88,7 +89,11 @@ impl World {
             self.scraper.count_extra(target, dependency, true);
         }
         let group = (retry as usize).min(GROUPS_MAX - 1);
-        self.truth.populations[population].groups[group].add(seconds(now));
+        let truth = &mut self.truth.populations[population];
+        truth.groups[group].add(seconds(now));
+        if round != NONE {
+            truth.add_to_cohort(round as usize, group, seconds(now));
+        }
         if let Some(row) = self.truth.dependencies[dependency].1.at((now / 1_000_000) as usize) {
             row.attempts += 1;
             row.retries += u32::from(retry > 0);
@@ -134,8 +139,9 @@ impl World {
         let answer = self.dependencies[dependency].answer(self.now, population);
         let (after, code) = cut(answer, self.fleets[population].timeout);
         let (done, first_done) = (self.now + after, call.pending);
-        if let Some(row) = self.truth.dependencies[dependency].1.at((self.now / 1_000_000) as usize)
-        {
+        self.truth.populations[population].hedges += 1;
+        let line = &mut self.truth.dependencies[dependency].1;
+        if let Some(row) = line.at((self.now / 1_000_000) as usize) {
             row.attempts += 1;
             row.retries += 1;
         }
@@ -218,15 +224,20 @@ impl World {
         let target = call.target as usize;
         fleet.in_flight[target] = fleet.in_flight[target].saturating_sub(1);
         if let Some(breaker) = fleet.plan.guard.breaker {
-            let (failures, open_until) = &mut fleet.breakers[target];
-            if call.code == OK {
-                *failures = 0;
+            let state = &mut fleet.breakers[target];
+            let opens = Some(self.now.saturating_add(micros(breaker.open_seconds)));
+            if state.open_until.is_some() {
+                // Of what was sent before it opened nothing counts: the probe alone decides.
+                if state.probe == Some(number) {
+                    let open_until = if call.code == OK { None } else { opens };
+                    *state = BreakerState { failures: 0, open_until, probe: None };
+                }
+            } else if call.code == OK {
+                state.failures = 0;
             } else {
-                *failures += 1;
-                if *failures >= breaker.failures {
-                    *open_until = self.now + micros(breaker.open_seconds);
-                    // One failure of the next probe is enough.
-                    *failures = breaker.failures - 1;
+                state.failures += 1;
+                if state.failures >= breaker.failures {
+                    state.open_until = opens;
                 }
             }
         }
@@ -293,7 +304,13 @@ impl World {
     }
 
     /// Whether budget, breaker, bulkhead and switch let this attempt through.
-    fn guards_let_through(&mut self, population: usize, target: usize, retry: u32) -> bool {
+    fn guards_let_through(
+        &mut self,
+        number: u32,
+        population: usize,
+        target: usize,
+        retry: u32,
+    ) -> bool {
         let now = self.now;
         let fleet = &mut self.fleets[population];
         let guard = fleet.plan.guard;
@@ -309,20 +326,18 @@ impl World {
         if retry > 0 && guard.retries_end_seconds.is_some_and(|end| seconds(now) > end) {
             return false;
         }
-        if let Some(breaker) = guard.breaker {
-            let (_, open_until) = &mut fleet.breakers[target];
-            if now < *open_until {
-                return false;
-            }
-            if *open_until > 0 && fleet.breakers[target].0 + 1 >= breaker.failures {
-                // Half open: this one is the probe, the others wait for its outcome.
-                fleet.breakers[target].1 = now + micros(breaker.open_seconds);
-            }
-        }
         if let Some(limit) = guard.bulkhead
             && fleet.in_flight[target] >= limit
         {
             return false;
+        }
+        let state = &mut fleet.breakers[target];
+        if let Some(open_until) = state.open_until {
+            if now < open_until || state.probe.is_some() {
+                return false;
+            }
+            // Half open: this one is the probe, the others wait for its outcome.
+            state.probe = Some(number);
         }
         if fleet.defers {
             fleet.in_flight[target] += 1;
