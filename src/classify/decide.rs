@@ -298,12 +298,13 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     // Waves that do nearly as well are not ruled out, unless requests speak against them: where this
     // sampling could tell them by their score, and where it could not by what they leave as well.
     // A best train that needs most of the load beneath it, or waves as wide as jitter makes them, is
-    // not one in step.
+    // not one in step; against a shape that is no schedule either it still counts.
+    let scheduled = matches!(winner.family, Family::Full | Family::Decorrelated);
     let sharp = fit.lockstep.spread < SPREAD_HERD && fit.lockstep.wave_share >= WAVE_SHARE_MIN;
     let in_step = || {
-        fit.families
-            .iter()
-            .filter(|other| stands_in_step(other.family) && (sharp || !other.family.is_lockstep()))
+        fit.families.iter().filter(|other| {
+            stands_in_step(other.family) && (sharp || !scheduled || !other.family.is_lockstep())
+        })
     };
     let lead = in_step().next().map_or(f64::INFINITY, |other| other.score - winner.score);
     let left = in_step().map(|other| other.deviance).fold(f64::INFINITY, f64::min);
@@ -313,9 +314,8 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
         // A train too close to be told is as good as any shape, and says little against a schedule
         // that was followed for long.
         let long = scene.load.active_seconds >= LONG_GAPS * scene.resolution.gap_seconds;
-        let scheduled = matches!(winner.family, Family::Full | Family::Decorrelated);
         lead >= GAIN_SMALL && left >= winner.deviance - GAIN_SMALL
-            || long && scheduled && lead > -GAIN_CLEAR
+            || long && scheduled && decays && lead > -GAIN_CLEAR
     };
     if requests_agree(fit) && !ruled_out {
         return None;
