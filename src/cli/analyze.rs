@@ -256,6 +256,19 @@ impl Collector {
             warnings
                 .push(format!("{unsorted} series were not in the order of time and are sorted"));
         }
+        let count = |sample: &Sample| sample.value.is_finite() && sample.value >= 0.0;
+        let left_out = |one: &Collected| one.samples.iter().filter(|it| !count(it)).count();
+        let (samples, of) = series
+            .iter()
+            .map(left_out)
+            .filter(|samples| *samples > 0)
+            .fold((0, 0), |(all, of), samples| (all + samples, of + 1));
+        if samples > 0 {
+            warnings.push(format!(
+                "{samples} samples of {of} series are NaN, infinite or negative, which no counter \
+                 is, and are left out"
+            ));
+        }
         for watch in &watches {
             let number = watches.iter().position(|other| other == watch);
             let found = series.iter().any(|one| {

@@ -8,6 +8,7 @@ use squall::sim::random::hash;
 use squall::sim::scenario::Scenario;
 use squall::sim::{Run, builtin, openmetrics, run};
 
+use crate::support::process::squall;
 use crate::support::replay::{pages, replay};
 
 fn built_in(name: &str) -> Scenario {
@@ -113,4 +114,26 @@ fn real_cases_with_waves_are_named() {
     for name in ["case-s12-retry-after-5s", "case-s14-added-jitter", "syn-retransmission"] {
         check(name);
     }
+}
+
+#[test]
+fn samples_that_no_counter_has_are_left_out_aloud() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("odd.om");
+    let mut text = "# TYPE http_client_requests counter\n".to_owned();
+    for (second, value) in ["1", "2", "NaN", "3", "+Inf", "-4", "5"].into_iter().enumerate() {
+        let at = 1_790_000_000 + second;
+        text.push_str(&format!("http_client_requests_total{{dependency=\"a\"}} {value} {at}\n"));
+    }
+    text.push_str("# EOF\n");
+    std::fs::write(&file, text).expect("a file");
+    let mut analyze = squall();
+    analyze.args(["analyze", "--format=json", "--by=dependency"]);
+    let told = analyze
+        .args(["--requests=http_client_requests_total", &file.display().to_string()])
+        .output()
+        .expect("squall can be run");
+    let says = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success(), "{says}");
+    assert!(says.contains("3 samples of 1 series are NaN, infinite or negative"), "{says}");
 }
