@@ -29,6 +29,8 @@
 //! * \[Bronson 2021\] N. Bronson, A. Aghayev, A. Charapko, T. Zhu. Metastable failures in
 //!   distributed systems. *HotOS '21*, 221-227. <https://doi.org/10.1145/3458336.3465286>
 
+use statrs::distribution::{DiscreteCDF as _, NegativeBinomial, Poisson};
+
 use crate::detect::baseline::{Baseline, median};
 use crate::detect::onset::{error_floor, holds_failures};
 use crate::series::{Interval, Timestamp};
@@ -37,6 +39,12 @@ use crate::series::{Interval, Timestamp};
 const BINS_MAX: usize = 2_000;
 /// Load over the baseline at which a bin is active although nothing fails in it.
 const ACTIVE_GROWTH: f64 = 1.5;
+/// Chance of an interval of calm traffic below which its load counts as growth: one false alarm in
+/// a hundred hold-offs of a minute over sixty targets at one second would keep an incident open
+/// that is over. Normal quantiles are no such bound on counts of one or two.
+const GROWTH_CHANCE: f64 = 1e-6;
+/// Distance in standard deviations within which nothing is that rare, so that it is not computed.
+const GROWTH_SDS_MIN: f64 = 4.0;
 /// Goodput, as a share of the baseline, under which it counts as lost and over which as back.
 const GOODPUT_HALF: f64 = 0.5;
 
@@ -134,8 +142,8 @@ pub fn measure(intervals: &[Interval], baseline: &Baseline, onset: Timestamp) ->
             .min((baseline.error_ratio * 2.0).mul_add(expected, 1.0));
         load.error_floor += floor;
         let fails = holds_failures(interval, baseline);
-        let grows = interval.requests
-            > ACTIVE_GROWTH.mul_add(expected, 4.0 * (baseline.dispersion * expected).sqrt());
+        let grows = interval.requests > ACTIVE_GROWTH * expected
+            && chance_of(interval.requests, expected, baseline.dispersion) < GROWTH_CHANCE;
         if fails || grows {
             load.active_until = load.active_until.max(interval.to);
             active_requests += interval.requests;
@@ -165,6 +173,25 @@ pub fn measure(intervals: &[Interval], baseline: &Baseline, onset: Timestamp) ->
     }
     load.trigger_ended_at = trigger_end(&load.bins, baseline);
     load
+}
+
+/// The chance of `count` or more requests in an interval of calm traffic: negative binomial with
+/// the variance `dispersion * mean`, Poisson where that is no more than the mean. 1 for what
+/// anybody can see is not rare.
+fn chance_of(count: f64, mean: f64, dispersion: f64) -> f64 {
+    let mean = mean.max(f64::MIN_POSITIVE);
+    if count <= GROWTH_SDS_MIN.mul_add((dispersion * mean).sqrt(), mean) || count < 1.0 {
+        return 1.0;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, over 0")]
+    let below = count.ceil() as u64 - 1;
+    let poisson = || Poisson::new(mean).map_or(1.0, |law| law.sf(below));
+    if dispersion > 1.0 {
+        NegativeBinomial::new(mean / (dispersion - 1.0), dispersion.recip())
+            .map_or_else(|_| poisson(), |law| law.sf(below))
+    } else {
+        poisson()
+    }
 }
 
 /// Pools all targets into bins of one scrape cycle.
@@ -275,6 +302,18 @@ mod tests {
         // 4 x 1200 over sqrt(4 x 2400) = 4800 / 97.98.
         assert!((load.excess_sds() - 48.99).abs() < 0.01, "{}", load.excess_sds());
         assert!((load.amplification - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_interval_of_calm_traffic_keeps_nothing_open() {
+        // P(N >= 7) = 2.6e-4 for a mean of 1.25: 4 standard deviations, and twice an hour a target.
+        assert!(chance_of(7.0, 1.25, 1.0) > GROWTH_CHANCE);
+        assert!(chance_of(13.0, 1.25, 1.0) < GROWTH_CHANCE);
+        // What is over-dispersed is less rare, and what is many is normal.
+        assert!(chance_of(13.0, 1.25, 2.0) > 10.0 * chance_of(13.0, 1.25, 1.0));
+        assert!(chance_of(700.0, 600.0, 1.0) < 1e-4);
+        let at = chance_of(800.0, 600.0, 1.5);
+        assert!((1e-12..1e-9).contains(&at), "{at:e}");
     }
 
     #[test]
