@@ -50,6 +50,8 @@ const LOOK_CYCLES_REQUESTS: f64 = 6.0;
 const FIT_EXCESS_SDS: f64 = 8.0;
 /// Seconds a suspicion without any incident is held before the new level is taken as normal.
 const SUSPICION_SECONDS_MAX: f64 = 900.0;
+/// The same in scrape cycles: as many as a lesson of the new level takes, the guard included.
+const SUSPICION_CYCLES_MAX: f64 = LEARNING_CYCLES + LESSON_GUARD_CYCLES + 4.0;
 /// Quiet scrape cycles after which a suspicion is dropped.
 const SUSPICION_QUIET_CYCLES: f64 = 4.0;
 /// Intervals of trouble from which it is listened to as a series.
@@ -101,6 +103,10 @@ pub(super) struct Tracked {
     baseline: Option<Baseline>,
     resolution: Option<Resolution>,
     learned_at: Timestamp,
+    /// Since when traffic is at the level that is normal now: nothing older teaches.
+    normal_since: Timestamp,
+    /// Until when growth was looked at and taken as normal.
+    settled_until: Timestamp,
     ask_history_at: Timestamp,
     excluded: VecDeque<[Timestamp; 2]>,
     suspicion: Option<Suspicion>,
@@ -126,6 +132,8 @@ impl Tracked {
             baseline: None,
             resolution: None,
             learned_at: Timestamp::default(),
+            normal_since: Timestamp::default(),
+            settled_until: Timestamp::default(),
             ask_history_at: Timestamp::default(),
             excluded: VecDeque::new(),
             suspicion: None,
@@ -274,8 +282,8 @@ impl Tracked {
             return;
         }
         let guard = cycle.map_or(0.0, |cycle| LESSON_GUARD_CYCLES * cycle);
-        let lesson =
-            self.calm(seen.plus_seconds(-config.baseline_seconds), seen.plus_seconds(-guard));
+        let from = seen.plus_seconds(-config.baseline_seconds).max(self.normal_since);
+        let lesson = self.calm(from, seen.plus_seconds(-guard));
         let Ok(baseline) = Baseline::learn(&lesson, self.targets) else { return };
         let resolution = Resolution::measure(&lesson, &baseline, self.with_errors);
         let span = baseline.span[1].seconds_since(baseline.span[0]);
@@ -306,7 +314,7 @@ impl Tracked {
     fn suspect(&mut self, alarm: Alarm, now: Timestamp) {
         // What was trouble before has its own incident: this one begins after it.
         let after = self.excluded.back().map_or_else(Timestamp::default, |span| span[1]);
-        let quiet_until = self.screen.quiet_until(alarm).max(after);
+        let quiet_until = self.screen.quiet_until(alarm).max(after).max(self.settled_until);
         let newer = match &self.suspicion {
             None => true,
             Some(known) => {
@@ -509,7 +517,8 @@ impl Tracked {
             }
         } else {
             let quiet_enough = quiet > (SUSPICION_QUIET_CYCLES * context.scrape_seconds).max(20.0);
-            let too_long = now.seconds_since(suspicion.since) > SUSPICION_SECONDS_MAX;
+            let longest = SUSPICION_SECONDS_MAX.max(SUSPICION_CYCLES_MAX * context.scrape_seconds);
+            let too_long = now.seconds_since(suspicion.since) > longest;
             if !(quiet_enough || too_long) {
                 self.suspicion = Some(suspicion);
                 return;
@@ -517,9 +526,14 @@ impl Tracked {
             if let Some(observation) = suspicion.ruled.take() {
                 self.observe(observation, now);
             }
-            if too_long {
-                // The new level is the normal one from here on.
+            if too_long && suspicion.alarm == Alarm::Requests {
+                // Traffic has grown, and nothing fails: the new level is the normal one from here on,
+                // and what was before is no part of it.
+                self.normal_since = bracket[0];
                 self.learned_at = Timestamp::default();
+                self.settled_until = context.active_until.plus_seconds(context.scrape_seconds);
+                self.screen.reset();
+                return;
             }
         }
         self.excluded

@@ -10,18 +10,24 @@
 //!
 //! ```text
 //! mu_i = background * x_i + sum_j c_j * v_ij
-//! numerator_j   = c_j * sum_i v_ij * y_i / mu_i
-//! denominator_j = sum_i v_ij * (y_i + s) / (mu_i + s)       (1 each for a Poisson count)
+//! w_i           = s / (s + mu_i)                            (1 for a Poisson count)
+//! numerator_j   = c_j * sum_i v_ij * w_i * y_i / mu_i
+//! denominator_j = sum_i v_ij * w_i
 //! c = isotonic(numerator / denominator, weights denominator)
 //! ```
 //!
 //! Counts are negative binomial with size `s` (window.rs), so a wave of thousands is not held to a
-//! Poisson error that no real fleet keeps.
+//! Poisson error that no real fleet keeps. The step with `(y + s) / (mu + s)` in the denominator has
+//! the same fixed point and crawls where counts are far over `s`: it was what made a plain level
+//! look worse than a train.
 
 use super::window::Window;
 
 /// Longest leap of the accelerated steps.
 const STRIDE_MAX: f64 = 8.0;
+/// Share of a count that the waves have at the start, where the background explains it all: a
+/// height that starts from nothing never grows.
+const EXCESS_MIN: f64 = 0.05;
 
 /// The parts of the mean, sparse: column after column of (interval, value).
 #[derive(Debug, Clone, Default)]
@@ -113,8 +119,9 @@ impl Solver {
                 (window.background * window.prior_seconds, window.prior_seconds);
             for i in 0..intervals {
                 let (count, mu) = (window.count[i], self.mu[i]);
-                self.pull[i] = count / mu;
-                self.push[i] = (count + size) / (mu + size);
+                let weight = size / (size + mu);
+                self.pull[i] = weight * count / mu;
+                self.push[i] = weight;
                 numerator += self.background * window.exposure[i] * self.pull[i];
                 denominator += window.exposure[i] * self.push[i];
             }
@@ -149,8 +156,9 @@ impl Solver {
             self.touched_means(window, columns);
             for &index in &self.touched {
                 let i = index as usize;
-                self.pull[i] = window.count[i] / self.mu[i];
-                self.push[i] = (window.count[i] + window.size) / (self.mu[i] + window.size);
+                let weight = window.size / (window.size + self.mu[i]);
+                self.pull[i] = weight * window.count[i] / self.mu[i];
+                self.push[i] = weight;
             }
             self.update(columns);
             self.leap(iteration, iterations, columns);
@@ -214,7 +222,9 @@ impl Solver {
         for column in 0..count {
             let (mut top, mut bottom) = (0.0, 0.0);
             for (i, value) in columns.column(column) {
-                top += value * window.count[i] / self.mass[i];
+                let count = window.count[i];
+                let excess = self.background.mul_add(-window.exposure[i], count);
+                top += value * excess.max(EXCESS_MIN * count) / self.mass[i];
                 bottom += value;
             }
             self.heights.push(if bottom > 0.0 { (top / bottom).max(1e-3) } else { 1e-3 });
