@@ -306,6 +306,8 @@ fn same(a: &DependencyKey, b: &DependencyKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     fn labels(pod: &str) -> LabelBuffer {
@@ -339,5 +341,50 @@ mod tests {
             pipeline.end_round(Timestamp::from_seconds(poll * f64::from(number)));
         }
         assert_eq!(pipeline.series(), 1);
+    }
+
+    #[test]
+    fn traffic_that_has_grown_is_normal_after_a_while_and_no_trouble_for_ever() {
+        let watch = Watch {
+            source: "main".to_owned(),
+            name: "http".to_owned(),
+            by: vec!["dependency".to_owned()],
+            client: Vec::new(),
+            requests_hold_retries: true,
+            has_errors: false,
+            flush_seconds: Vec::new(),
+        };
+        let fits = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&fits);
+        let config = Config {
+            fits: Stopwatch::new(Arc::new(move |work| {
+                work();
+                counted.fetch_add(1, Ordering::Relaxed);
+            })),
+            ..Config::default()
+        };
+        let rules = Arc::new(Rules::builtin());
+        let mut pipeline = Pipeline::new(config, vec![watch], rules);
+        let entry = pipeline.intern(WatchId(0), Role::Requests, &mut labels("a"));
+        let (scrape, hours) = (60, 12);
+        let mut count = 0.0;
+        let mut fits_by_the_sixth_hour = 0;
+        for number in 0..hours * 3600 / scrape {
+            let at = Timestamp::from_millis(number * scrape * 1000);
+            // 0.1 a second at first, and 13 from the second hour on.
+            let rate = if number * scrape < 7200 { 0.1 } else { 13.0 };
+            let wobble = f64::from(u8::try_from(number % 5).unwrap()) - 2.0;
+            count += (0.03f64.mul_add(wobble, 1.0) * rate * 60.0).round();
+            pipeline.push_entry(WatchId(0), entry, Sample { at, value: count });
+            let changes = pipeline.pass(at, &[Trust::Whole]);
+            assert!(changes.is_empty(), "{changes:?}");
+            if number * scrape == 6 * 3600 {
+                fits_by_the_sixth_hour = fits.load(Ordering::Relaxed);
+            }
+        }
+        assert!(fits_by_the_sixth_hour > 0);
+        assert_eq!(fits.load(Ordering::Relaxed), fits_by_the_sixth_hour);
+        let seen = pipeline.dependencies(Timestamp::from_millis(hours * 3_600_000));
+        assert!((seen[0].baseline_rate - 13.0).abs() < 0.5, "{seen:?}");
     }
 }

@@ -204,3 +204,42 @@ fn the_same_intervals_are_fitted_once() {
     let earlier = refit(&input(130.0), Some(kept)).expect("enough intervals");
     assert_ne!(earlier.evaluations, usize::MAX, "other intervals are fitted anew");
 }
+
+/// Traffic that has doubled is a level, whatever trains are laid over it, and be the counts large.
+#[test]
+fn a_level_is_fitted_as_well_as_by_any_train() {
+    let mut draws = Draws(5);
+    let (scrape, rate) = (60.0, 20.0);
+    let intervals: Vec<Interval> = (-5..14)
+        .map(|number| {
+            let from = scrape * f64::from(number);
+            let mean: f64 = scrape * if number < 0 { rate } else { 2.0 * rate };
+            // Irwin and Hall: twelve uniform numbers have a variance of one.
+            let normal = (0..12).map(|_| draws.uniform()).sum::<f64>() - 6.0;
+            Interval {
+                target: TargetId(0),
+                from: Timestamp::from_seconds(1e6 + from),
+                to: Timestamp::from_seconds(1e6 + from + scrape),
+                requests: (mean + normal * (3.0 * mean).sqrt()).round(),
+                errors: 0.0,
+            }
+        })
+        .collect();
+    let report = fit(&FitInput {
+        intervals: &intervals,
+        shares: &[1.0],
+        background_rate: rate,
+        error_floor_rate: 0.0,
+        dispersion: 3.0,
+        error_dispersion: 1.0,
+        onset: [Timestamp::from_seconds(1e6), Timestamp::from_seconds(1e6 + scrape)],
+        now: Timestamp::from_seconds(2e6),
+        lists: &[],
+    })
+    .unwrap();
+    let deviance = |family| report.family(family).unwrap().deviance;
+    let level = deviance(Family::Level);
+    assert!(level < 1.5 * intervals.len() as f64, "{level}");
+    assert!(level < deviance(Family::Flat) + 1.0, "{:#?}", report.families);
+    assert!(report.gain < 12.0, "{:#?}", report.families);
+}
