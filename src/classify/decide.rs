@@ -69,6 +69,8 @@ const WAVES_ALONE: usize = 4;
 pub(super) const SPREAD_HERD: f64 = 0.16;
 /// Activity, in gaps that can be told, over which a jittered schedule shows its shape.
 const LONG_GAPS: f64 = 12.0;
+/// Activity, seconds, from which a jittered schedule that wins is named while it goes on.
+const JITTERED_SECONDS: f64 = 60.0;
 /// Share of the excess that stands in the waves of a herd that is mostly in step.
 const WAVE_SHARE_MIN: f64 = 0.5;
 /// Spread over which no waves are left.
@@ -298,12 +300,14 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     // Waves that do nearly as well are not ruled out, unless requests speak against them: where this
     // sampling could tell them by their score, and where it could not by what they leave as well.
     // A best train that needs most of the load beneath it, or waves as wide as jitter makes them, is
-    // not one in step; against a shape that is no schedule either it still counts.
+    // not one in step; against a shape that is no schedule either it still counts, while its waves
+    // are waves at all.
     let scheduled = matches!(winner.family, Family::Full | Family::Decorrelated);
     let sharp = fit.lockstep.spread < SPREAD_HERD && fit.lockstep.wave_share >= WAVE_SHARE_MIN;
+    let counts = sharp || !scheduled && fit.lockstep.spread < SPREAD_WAVES;
     let in_step = || {
         fit.families.iter().filter(|other| {
-            stands_in_step(other.family) && (sharp || !scheduled || !other.family.is_lockstep())
+            stands_in_step(other.family) && (counts || !other.family.is_lockstep())
         })
     };
     let lead = in_step().next().map_or(f64::INFINITY, |other| other.score - winner.score);
@@ -320,7 +324,14 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     if requests_agree(fit) && !ruled_out {
         return None;
     }
-    let ripeness = if scene.quiet_seconds() > 0.0 { Ripeness::Clear } else { Ripeness::Early };
+    // While it goes on a decay may still turn into a plateau; a schedule that was followed for long
+    // will not.
+    let settled = scheduled
+        && lead >= GAIN_CLEAR
+        && scene.load.active_seconds
+            >= (LONG_GAPS * scene.resolution.gap_seconds).max(JITTERED_SECONDS);
+    let ripeness =
+        if scene.quiet_seconds() > 0.0 || settled { Ripeness::Clear } else { Ripeness::Early };
     (margin >= GAIN_SMALL).then_some(Reading {
         class: Class::JitteredBackoff,
         ripeness,
