@@ -17,7 +17,7 @@ use crate::classify::{
 use crate::detect::baseline::Baseline;
 use crate::detect::flood::Load;
 use crate::detect::resolution::Resolution;
-use crate::detect::schedule_fit::{Family, FitReport, Waits};
+use crate::detect::schedule_fit::{Family, FitReport, Smear, Waits};
 use crate::series::Timestamp;
 
 /// Failures above their floor under which nothing failed.
@@ -222,7 +222,7 @@ fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     {
         return None;
     }
-    let class = if lockstep.spread < SPREAD_HERD {
+    let class = if lockstep.spread < SPREAD_HERD && smeared_requests(fit).is_none() {
         Class::BackoffWithoutJitter
     } else if lockstep.spread < SPREAD_WAVES {
         Class::PartialJitter
@@ -246,6 +246,12 @@ fn herd_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
 /// Whether nothing says that requests come evenly while failures come in waves.
 fn requests_agree(fit: &FitReport) -> bool {
     fit.agreement.is_none_or(|gain| gain >= -GAIN_SMALL)
+}
+
+/// How wide the waves of all requests are where they are wider than a herd's for certain, and the
+/// failures only their middle.
+pub(super) fn smeared_requests(fit: &FitReport) -> Option<Smear> {
+    fit.smear.filter(|smear| smear.gain >= GAIN_CLEAR)
 }
 
 /// Whether the longest wait between waves is one that this sampling can tell: shorter ones fit
@@ -306,9 +312,9 @@ fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     let sharp = fit.lockstep.spread < SPREAD_HERD && fit.lockstep.wave_share >= WAVE_SHARE_MIN;
     let counts = sharp || !scheduled && fit.lockstep.spread < SPREAD_WAVES;
     let in_step = || {
-        fit.families.iter().filter(|other| {
-            stands_in_step(other.family) && (counts || !other.family.is_lockstep())
-        })
+        fit.families
+            .iter()
+            .filter(|other| stands_in_step(other.family) && (counts || !other.family.is_lockstep()))
     };
     let lead = in_step().next().map_or(f64::INFINITY, |other| other.score - winner.score);
     let left = in_step().map(|other| other.deviance).fold(f64::INFINITY, f64::min);

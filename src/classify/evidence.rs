@@ -1,10 +1,10 @@
 //! What a verdict shows for itself: each statistic with its figure and a sentence, and the schedule
 //! as the incident names it.
 
-use super::decide::{AMPLIFICATION_MIN, EXCESS_SDS, Reading, SPREAD_HERD, Scene};
+use super::decide::{AMPLIFICATION_MIN, EXCESS_SDS, Reading, SPREAD_HERD, Scene, smeared_requests};
 use crate::classify::sentence::{number, percent, seconds};
 use crate::classify::{Class, JitterKind, Schedule, ScheduleFamily};
-use crate::detect::schedule_fit::{Channel, Family, FitReport, Waits};
+use crate::detect::schedule_fit::{Channel, Family, FitReport, Smear, Waits};
 use crate::detect::{Evidence, Test};
 
 /// What speaks for and against the reading.
@@ -97,6 +97,19 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
             ),
         });
     }
+    if let Some(Smear { gain, spread }) = scene.fit.and_then(smeared_requests) {
+        all.push(Evidence {
+            test: Test::Jitter,
+            statistic: spread,
+            p_value: None,
+            supports: reading.class != Class::BackoffWithoutJitter,
+            says: format!(
+                "all requests come in wider waves than the failures, {} of each wait (deviance \
+                 {gain:+.0}): the jitter is there, and only the middle of each wave fails",
+                percent(spread)
+            ),
+        });
+    }
     if let Some(end) = load.trigger_ended_at {
         all.push(Evidence {
             test: Test::OutlivedTrigger,
@@ -159,9 +172,13 @@ pub(super) fn schedule_of(fit: &FitReport) -> Schedule {
     if let Some(interval) = lockstep.cap_interval {
         intervals.push(("cap_seconds", interval));
     }
+    let smear = smeared_requests(fit);
+    let spread = smear.map_or(lockstep.spread, |smear| smear.spread);
     let jitter = match fit.winner() {
         Family::Equal => JitterKind::Equal,
-        _ if lockstep.spread < 0.03 => JitterKind::None,
+        // Whose waves are that wide and are waves all the same keep a part of each wait fixed.
+        _ if smear.is_some() => JitterKind::Equal,
+        _ if spread < 0.03 => JitterKind::None,
         _ => JitterKind::Proportional,
     };
     Schedule {
@@ -177,7 +194,7 @@ pub(super) fn schedule_of(fit: &FitReport) -> Schedule {
             .map(|wave| wave.wait_seconds)
             .collect(),
         jitter,
-        jitter_fraction: lockstep.spread,
+        jitter_fraction: spread,
         intervals,
     }
 }

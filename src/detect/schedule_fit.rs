@@ -80,6 +80,8 @@ use window::Window;
 
 /// Intervals after the onset below which no shape can be told from another.
 pub const INTERVALS_MIN: usize = 6;
+/// Gain of waves in step from which it is asked whether all requests are as narrow as the failures.
+const SMEAR_ASKED: f64 = 8.0;
 /// Failures over their floor that make the errors the better channel.
 const ERRORS_MIN: f64 = 30.0;
 /// Iterations of the last fit of each family.
@@ -256,6 +258,16 @@ pub struct LockstepFit {
     pub waves_resolved: usize,
 }
 
+/// How wide the waves of all requests are, beside those of the failures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Smear {
+    /// By how much waves wider than a herd's explain them better than narrow ones: deviance over
+    /// the dispersion, and over what neither explains.
+    pub gain: f64,
+    /// Standard deviation of one wait over that wait.
+    pub spread: f64,
+}
+
 /// What the fit found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitReport {
@@ -278,6 +290,8 @@ pub struct FitReport {
     /// them, where the failures were fitted: negative where failures come in waves and requests do
     /// not.
     pub agreement: Option<f64>,
+    /// How wide the waves of all requests are, where the failures were fitted and stand in step.
+    pub smear: Option<Smear>,
     /// Trains tried, a measure of the work.
     pub evaluations: usize,
     /// Tells these intervals from others.
@@ -394,6 +408,8 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         !family.is_lockstep() && !matches!(family, Family::Equal | Family::ProcessPhase)
     });
     let equal = lowest(&|family| family == Family::Equal);
+    let in_step = channel == Channel::Errors && without - with >= SMEAR_ASKED;
+    let smear = in_step.then(|| agreement::smear(&chosen, decay, input));
     let goodness = families
         .iter()
         .find(|fit| fit.family.is_lockstep())
@@ -406,6 +422,7 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         gain_over_equal: equal - with,
         goodness,
         agreement,
+        smear,
         evaluations: search.evaluations,
         fingerprint,
         seeds: [best.train, mixed.0.train]

@@ -1,12 +1,14 @@
 //! Every statistic is heard: taking one away fails a test that names it.
 
+use squall::classify::Class;
 use squall::detect::Test;
 use squall::incident::Incident;
 use squall::rules::Rules;
+use squall::sim::corpus::{CaseKind, Sampling, draw_case};
 use squall::sim::scenario::Scenario;
 use squall::sim::{builtin, run};
 
-use crate::support::replay::replay;
+use crate::support::replay::{pages, replay};
 
 /// The incidents of a built-in scenario, without the scrapes of some seconds.
 fn incidents(name: &str, hole: Option<[f64; 2]>) -> Vec<Incident> {
@@ -55,4 +57,21 @@ fn every_statistic_speaks_where_it_has_something_to_say() {
         assert_eq!(says(name, hole, test), supports, "{} on {name}", test.as_str());
     }
     assert_eq!(Test::ALL.len(), 12, "a statistic was added: say here where it speaks");
+}
+
+/// A dependency at its limit fails the middle of each wave: with equal jitter its failures come in
+/// waves as narrow as a herd's, and only all requests say how wide they really are.
+#[test]
+fn jitter_is_measured_on_all_requests_where_only_the_middle_of_each_wave_fails() {
+    let fine = Sampling { interval_seconds: 1.0, targets: 4 };
+    for seed in [201, 202] {
+        let case = draw_case(CaseKind::Equal, fine, seed);
+        let found = replay(&case.samples, fine.interval_seconds);
+        assert_eq!(found.len(), 1, "seed {seed}: {found:#?}");
+        let verdict = &found[0].verdict;
+        assert_eq!(verdict.class, Class::PartialJitter, "seed {seed}: {}", verdict.summary);
+        assert!(!pages(&found[0]), "seed {seed}");
+        let jitter = verdict.evidence.iter().filter(|evidence| evidence.test == Test::Jitter);
+        assert!(jitter.clone().any(|it| it.says.contains("wider waves")), "{jitter:#?}");
+    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use squall::classify::Class;
 use squall::notify::{Kind, Message, NoMeter, Notifier, NotifyError, Now, Worker};
 use squall::pipeline::{Trust, WatchId};
 use squall::series::{Labels, Role, Sample, Timestamp};
@@ -192,6 +193,8 @@ async fn a_receiver_that_fails_for_an_hour_gets_everything_in_order_and_pages_no
     }
     let said: Vec<String> = kept.iter().map(|it| it.verdict.summary.clone()).collect();
     assert!(kept.iter().all(|incident| !pages(incident)), "{said:#?}");
+    let classes: Vec<_> = kept.iter().map(|incident| incident.verdict.class).collect();
+    assert_eq!(classes, [Class::JitteredBackoff], "{said:#?}");
 }
 
 fn scrape(

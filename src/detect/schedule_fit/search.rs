@@ -52,6 +52,8 @@ pub(super) const BASE_MIN: f64 = 0.03;
 /// Width that a failure may have whatever the base: early waves then merge, and later ones stand.
 const WIDTH_UNRESOLVED: f64 = 1.05;
 const BASE_MAX: f64 = 300.0;
+/// Most spread of one wait over it: beyond that no wave stands apart from the next.
+pub(super) const SPREAD_MAX: f64 = 0.4;
 /// How far the onset may leave its bracket, seconds: the error of the scrapes' time stamps.
 const ONSET_SLACK: f64 = 0.5;
 /// Peaks kept in each group (growth, factor, cap).
@@ -89,6 +91,8 @@ pub(super) struct Search<'a> {
     pub(super) sieved: usize,
     /// When jittered retries stop failing, seconds from the origin.
     pub(super) until: f64,
+    /// Most spread that a wait may have.
+    pub(super) spread_max: f64,
 }
 
 impl<'a> Search<'a> {
@@ -103,6 +107,7 @@ impl<'a> Search<'a> {
             evaluations: 0,
             sieved: 0,
             until: f64::INFINITY,
+            spread_max: SPREAD_MAX,
         }
     }
 
@@ -113,7 +118,7 @@ impl<'a> Search<'a> {
             && train.base >= BASE_MIN
             && train.base <= BASE_MAX
             && (1.0..=5.0).contains(&train.factor)
-            && (0.0..=0.4).contains(&train.spread)
+            && (0.0..=self.spread_max).contains(&train.spread)
             && (0.0..=0.5).contains(&train.drain)
             && train.latency >= 0.0
             && train.latency <= train.base.min(2.0)
