@@ -52,11 +52,15 @@ const GAIN_PER_WAVE: f64 = 1.25;
 const GAIN_TIE: f64 = 3.0;
 /// Intervals it takes to tell smeared waves from none.
 const INTERVALS_TO_SMEAR: usize = 24;
+/// Shortest activity, seconds, in which a comb is believed.
+const COMB_SECONDS: f64 = 60.0;
 /// Growth of the waits from which a train may stand without failures.
 const GROWTH_ALONE: f64 = 1.25;
 /// Share of the excess in the later half of the activity from which load is held up: a half for a
 /// plateau, less for one whose last scrape reaches past its end, far less for a decay.
 const HELD_SHARE: f64 = 0.25;
+/// Load of the later half over the peak, both above the baseline, under which it has sunk.
+const SUNK_SHARE: f64 = 0.1;
 /// Margin at which a class that pages nobody is named.
 const GAIN_SMALL: f64 = 4.0;
 /// Waves that must stand apart before a schedule is named.
@@ -365,7 +369,9 @@ fn waves_fit(fit: &FitReport) -> bool {
 /// no common start, but every failure is echoed.
 fn comb_reading(scene: &Scene<'_>) -> Option<Reading> {
     let comb = scene.rhythm?.certain_comb()?;
-    Some(Reading {
+    // The bank's law is that of steady noise: the first moments of a herd and its decay are none.
+    let goes_on = scene.load.active_seconds >= COMB_SECONDS && held_share(scene) >= HELD_SHARE;
+    goes_on.then(|| Reading {
         class: Class::BackoffWithoutJitter,
         ripeness: Ripeness::Clear,
         score: (-2.0 * comb.p_value.max(1e-12).ln()).min(GAIN_CERTAIN),
@@ -407,7 +413,9 @@ fn flood_reading(scene: &Scene<'_>) -> Option<Reading> {
     })
 }
 
-/// Share of the excess that stands in the later half of the activity; a half for a plateau.
+/// Share of the excess that stands in the later half of the activity; a half for a plateau. None of
+/// it where that half has sunk to little beside the peak: what capped waits leave of a herd while an
+/// outage goes on is a plateau too, and holds nothing up.
 fn held_share(scene: &Scene<'_>) -> f64 {
     let load = scene.load;
     let middle = scene.onset[0].plus_seconds(load.active_seconds / 2.0);
@@ -419,7 +427,9 @@ fn held_share(scene: &Scene<'_>) -> f64 {
             .sum()
     };
     let (early, late) = (excess(false), excess(true));
-    if early + late > 0.0 { late / (early + late) } else { 0.0 }
+    let late_rate = late / (load.active_seconds / 2.0).max(scene.resolution.scrape_seconds);
+    let sunk = late_rate < SUNK_SHARE * (load.peak_rate - scene.baseline.rate);
+    if early + late > 0.0 && !sunk { late / (early + late) } else { 0.0 }
 }
 
 /// Retries are there, and their kind is open.

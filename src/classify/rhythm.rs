@@ -22,6 +22,8 @@ const REPEATS: f64 = 0.01;
 const COMB_CERTAIN: f64 = 1e-4;
 /// Teeth of such a comb.
 const COMB_TEETH: usize = 4;
+/// Share of the trouble, from its start, that no comb is read from.
+const TRANSIENT_SHARE: f64 = 0.1;
 /// p-value of a period below which load on the clock is told from a surge.
 const SCHEDULED: f64 = 1e-3;
 /// How near the screen in warped time comes to a schedule that it bears out.
@@ -51,6 +53,21 @@ pub struct Rhythm {
     gap_seconds: f64,
 }
 
+/// The comb of what goes on once the first failures and their decay have passed: the bank's law is
+/// that of steady noise, and the first seconds of a herd are larger than everything after them.
+fn steady_comb(told: &Told<'_>, count: Count, own: &[f64]) -> Option<Comb> {
+    let until = told.during.iter().map(|interval| interval.to).max()?;
+    let lasts = until.seconds_since(told.bracket[1]).max(0.0);
+    let from = told.bracket[1].plus_seconds(TRANSIENT_SHARE * lasts);
+    let steady: Vec<Interval> =
+        told.during.iter().filter(|interval| interval.from >= from).copied().collect();
+    let even = EvenResiduals::new(&steady, count).ok()?;
+    let mut spectrum = Spectrum::new(&even).ok()?;
+    spectrum.exclude(own);
+    let bank = CombBank::new(&even, &spectrum).ok()?;
+    Some(find_comb(&spectrum, &bank))
+}
+
 impl Rhythm {
     /// Listens to an incident.
     #[must_use]
@@ -64,11 +81,12 @@ impl Rhythm {
         let Ok(mut spectrum) = Spectrum::new(&even) else { return silent };
         // What the exporter repeats by itself is no evidence of anything.
         let own = flush.iter().copied().chain(staircase.map(|found| found.flush_seconds));
-        spectrum.exclude(&own.collect::<Vec<_>>());
+        let own: Vec<f64> = own.collect();
+        spectrum.exclude(&own);
         let period = find_period_in(&even, &spectrum);
         let healthy = EvenResiduals::new(before, count).ok();
         let clock = (period.p_value < REPEATS).then(|| wall_clock(&period, healthy.as_ref()));
-        let comb = CombBank::new(&even, &spectrum).ok().map(|bank| find_comb(&spectrum, &bank));
+        let comb = steady_comb(told, count, &own);
         let warped = warped_peaks(&even, bracket, 1).into_iter().next();
         Self { period: Some(period), clock, comb, warped, ..silent }
     }
