@@ -14,6 +14,7 @@ pub mod sentence;
 
 use crate::detect::Evidence;
 use crate::detect::resolution::Resolution;
+use crate::detect::schedule_fit::Channel;
 use crate::rules::Rules;
 use crate::series::Timestamp;
 
@@ -208,8 +209,10 @@ pub struct Schedule {
 pub struct Wave {
     /// Where the schedule puts it.
     pub expected_at: Timestamp,
-    /// Requests in it, as fitted.
+    /// Requests in it, as fitted: all, or only those that failed.
     pub requests: f64,
+    /// Which of the two.
+    pub counts: Channel,
 }
 
 /// What the trouble does to the dependency.

@@ -29,6 +29,7 @@ pub mod terminal;
 pub(crate) mod tests;
 mod warped;
 
+use crate::series::Timestamp;
 use crate::wire::IncidentJson;
 use crate::wire::around::SeriesJson;
 
@@ -85,7 +86,7 @@ impl Picture {
         match self {
             Self::Incident => "What arrived",
             Self::Warped => "The same, with time counted in retries",
-            Self::Cohorts => "How many retries the clients made",
+            Self::Cohorts => "How many came again, retry by retry",
             Self::Counterfactual => "What full jitter would have done",
             Self::Correlogram => "What repeats after how long",
             Self::Spectrum => "What repeats how often",
@@ -109,25 +110,30 @@ impl Picture {
     pub const fn caption(self) -> &'static str {
         match self {
             Self::Incident => {
-                "The line is every request that arrived, the filled part those that failed, drawn as \
-                 finely as the scrapes of all targets together tell. Each marker stands where the fitted schedule puts a wave, with the time since the first \
-                 failure: load that stands under the markers and is back at normal between them is \
-                 a herd in step. A flat block of load without markers is a flood."
+                "The line is every request that arrived, the filled part those that failed, in \
+                 requests per second. Each marker stands where the fitted schedule puts a wave, with \
+                 the time since the first failure and the requests counted in the whole wave: load \
+                 that stands under the markers and is back at normal between them is a herd in step. \
+                 A flat block of load without markers is a flood. The line is drawn as finely as the \
+                 scrapes of all targets together tell, so that its tips can stand above the peak, \
+                 which is the mean over one scrape."
             }
             Self::Warped => {
-                "Requests above normal, with the clock replaced by the fitted schedule: 1 is when \
-                 the first retry is due, 2 the second. Clients that follow the schedule without \
-                 jitter make bars that stand on the whole numbers; jitter fills the space between."
+                "Requests above normal, failed or not, with the clock replaced by the fitted \
+                 schedule: 1 is when the first retry is due, 2 the second, and each bar is a tenth of \
+                 the way between them. Clients that follow the schedule without jitter make bars that \
+                 stand on the whole numbers; jitter fills the space between."
             }
             Self::Cohorts => {
-                "Each bar counts the clients that retried so many times and then succeeded or gave \
-                 up. Tall bars at the left: the dependency was back quickly. A tall last bar: many \
-                 clients ran out of attempts, or retry still."
+                "A whole bar is one wave, as counted over its marker above. The dark part came again \
+                 in the next wave; the pale part, with its number, did not, since they were served or \
+                 gave up. Much pale at the left: the dependency was back quickly. Dark nearly to the \
+                 top, bar after bar: it kept failing, and the herd kept its size."
             }
             Self::Counterfactual => {
                 "The grey line is what arrived. The other is the same number of retries, each \
                  waiting a random time between nothing and the wait it had (full jitter). The first \
-                 failure itself is the same in both."
+                 failure itself is the same in both, so the two are compared from the second retry on."
             }
             Self::Correlogram => {
                 "How alike the counts are to themselves some seconds later. The marked lags are the \
@@ -174,7 +180,12 @@ pub struct Look {
     // Invariant: within `WIDTHS`.
     width: u32,
     theme: Theme,
+    // Invariant: within `OFFSET_MINUTES_MAX` of 0.
+    offset_minutes: i32,
 }
+
+/// The zones of the world lie within 14 hours of UTC.
+pub const OFFSET_MINUTES_MAX: i32 = 14 * 60;
 
 /// Narrowest and widest picture, in pixels.
 pub const WIDTHS: [u32; 2] = [320, 2000];
@@ -183,7 +194,7 @@ const WIDTH_DEFAULT: u32 = 880;
 
 impl Default for Look {
     fn default() -> Self {
-        Self { width: WIDTH_DEFAULT, theme: Theme::Auto }
+        Self { width: WIDTH_DEFAULT, theme: Theme::Auto, offset_minutes: 0 }
     }
 }
 
@@ -198,6 +209,28 @@ impl Look {
     #[must_use]
     pub const fn with_theme(self, theme: Theme) -> Self {
         Self { theme, ..self }
+    }
+
+    /// The same with its times so many minutes ahead of UTC, kept within [`OFFSET_MINUTES_MAX`].
+    #[must_use]
+    pub fn with_offset_minutes(self, offset_minutes: i32) -> Self {
+        let kept = offset_minutes.clamp(-OFFSET_MINUTES_MAX, OFFSET_MINUTES_MAX);
+        Self { offset_minutes: kept, ..self }
+    }
+
+    /// An instant as the clocks of its zone show it, as if that were UTC.
+    pub(crate) fn local(&self, at: Timestamp) -> Timestamp {
+        at.plus_seconds(f64::from(self.offset_minutes) * 60.0)
+    }
+
+    /// What its times are in: `UTC`, `UTC+05:30`.
+    pub(crate) fn zone(&self) -> String {
+        let (sign, minutes) = match self.offset_minutes {
+            0 => return "UTC".to_owned(),
+            ahead @ 1.. => ('+', ahead),
+            behind => ('-', -behind),
+        };
+        format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
     }
 
     pub(crate) const fn theme(&self) -> Theme {

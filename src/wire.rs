@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::classify::{Advice, Impact, RuleMatch, Schedule, Wave};
 use crate::detect::Evidence;
+use crate::detect::schedule_fit::Channel;
 use crate::incident::{Dependency, Feedback, Incident};
 use crate::series::{Labels, Timestamp};
 
@@ -165,8 +166,16 @@ pub struct ScheduleJson {
 pub struct WaveJson {
     /// Where the schedule puts it.
     pub expected_at: Instant3339,
-    /// Requests in it.
+    /// Requests in it: all, or only those that failed.
     pub requests: Number,
+    /// Which of the two: `requests` or `failures`.
+    #[serde(default = "all_requests")]
+    pub counts: String,
+}
+
+/// What a wave counts where an older record does not say.
+fn all_requests() -> String {
+    Channel::Requests.as_str().to_owned()
 }
 
 /// What the trouble does to the dependency.
@@ -360,7 +369,11 @@ impl From<&Schedule> for ScheduleJson {
 
 impl From<&Wave> for WaveJson {
     fn from(wave: &Wave) -> Self {
-        Self { expected_at: Instant3339(wave.expected_at), requests: Number(wave.requests) }
+        Self {
+            expected_at: Instant3339(wave.expected_at),
+            requests: Number(wave.requests),
+            counts: wave.counts.as_str().to_owned(),
+        }
     }
 }
 

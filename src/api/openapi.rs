@@ -94,6 +94,11 @@ const OPERATIONS: &[Operation] = &[
                 r#"{"type": "string", "enum": ["auto", "light", "dark"], "default": "auto"}"#,
                 "the colours; auto are those that the viewer prefers",
             ),
+            (
+                "utc_offset",
+                r#"{"type": "integer", "minimum": -840, "maximum": 840, "default": 0}"#,
+                "minutes that the times in it are ahead of UTC",
+            ),
             ("v", TEXT, "ignored: another value makes a browser ask again"),
         ],
         data: None,

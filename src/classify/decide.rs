@@ -532,7 +532,7 @@ fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
         fit.lockstep
             .waves
             .iter()
-            .map(|wave| Wave { expected_at: wave.at, requests: wave.size })
+            .map(|wave| Wave { expected_at: wave.at, requests: wave.size, counts: fit.channel })
             .collect()
     });
     let started_at = train.map_or_else(

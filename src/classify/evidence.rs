@@ -4,7 +4,7 @@
 use super::decide::{AMPLIFICATION_MIN, EXCESS_SDS, Reading, SPREAD_HERD, Scene, smeared_requests};
 use crate::classify::sentence::{number, percent, seconds};
 use crate::classify::{Class, JitterKind, Schedule, ScheduleFamily};
-use crate::detect::schedule_fit::{Channel, Family, FitReport, Smear, Waits};
+use crate::detect::schedule_fit::{Family, FitReport, Smear, Waits};
 use crate::detect::{Evidence, Test};
 
 /// What speaks for and against the reading.
@@ -32,7 +32,7 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
         p_value: None,
         supports: load.excess_sds() >= EXCESS_SDS,
         says: format!(
-            "{} requests above the baseline over {}, {:.1} standard deviations",
+            "{} requests above normal over {}, {:.1} standard deviations",
             number(load.excess),
             seconds(load.active_seconds),
             load.excess_sds()
@@ -46,10 +46,7 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
         says: format!("{:.2} attempts for each request wanted", load.amplification),
     });
     if let Some(fit) = scene.fit {
-        let channel = match fit.channel {
-            Channel::Errors => "failures",
-            Channel::Requests => "requests",
-        };
+        let channel = fit.channel.as_str();
         let wins = fit.winner().is_lockstep();
         all.push(Evidence {
             test: Test::ScheduleFit,

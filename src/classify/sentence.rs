@@ -10,7 +10,11 @@ const WAITS_SHOWN: usize = 6;
 /// Clients named before the sentence counts the rest.
 const MATCHES_SHOWN: usize = 2;
 /// Matches up to which those named are what the schedule fits.
-const MATCHES_NAMED: usize = 4;
+pub const MATCHES_NAMED: usize = 4;
+
+/// How long load outlives its first cause before that is worth telling, seconds: less is the end of
+/// the last wave.
+pub const OUTLIVED_SECONDS_MIN: f64 = 10.0;
 
 /// What the sentence is made of.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +85,7 @@ pub fn summary(facts: &Facts<'_>) -> String {
         ),
         Class::JitteredBackoff => format!(
             "{name}: retries spread as they should after a failure; peak {peak}/s against \
-             {baseline}/s before, {} requests in excess",
+             {baseline}/s before, {} requests above normal",
             number(impact.excess_requests)
         ),
         Class::Inconclusive => {

@@ -174,7 +174,7 @@ async fn setup(
     let text = format!(
         "prometheus:\n  - {{name: shop, url: {prometheus_url}, poll_interval: 1s}}\n\
          watch:\n  - name: shop\n    requests: http_client_requests_total\n    \
-         errors: http_client_requests_total{{code=~\"5..\"}}\n    by: [dependency]\n\
+         errors: http_client_requests_total{{code=~\"5..\"}}\n    by: [dependency]\n    client: [job]\n\
          notify:\n  - webhook: {{url: {hook_url}}}\n"
     );
     let config = config::read(&text, Path::new(""), &rules).map_err(|faults| {

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use crate::classify::advice::{Effects, WhatIf, limit_rate};
-use crate::classify::sentence::{number, seconds};
+use crate::classify::sentence::{number, percent, seconds};
 use crate::classify::{Class, Verdict};
+use crate::detect::schedule_fit::Channel;
 use crate::pipeline;
 use crate::sim::counterfactual::{Herd, counterfactual};
 
@@ -40,8 +41,10 @@ fn effects(verdict: &Verdict) -> Effects {
 /// The herd as it was fitted; none without two waves.
 fn herd(verdict: &Verdict) -> Option<Herd> {
     let schedule = verdict.schedule.as_ref()?;
-    // The first wave is the failure itself.
-    let waves = verdict.waves.get(1..)?;
+    // Who failed in a wave comes again in the next, and the first wave is the failure itself: where
+    // the waves count failures, those of one make the retries after it.
+    let counts_failures = verdict.waves.first()?.counts == Channel::Errors;
+    let waves = verdict.waves.get(usize::from(!counts_failures)..)?;
     let (mut clients, mut waits_seconds) = (Vec::new(), Vec::new());
     let mut left = f64::INFINITY;
     for (wave, wait) in waves.iter().zip(&schedule.waits_seconds) {
@@ -61,10 +64,10 @@ fn herd(verdict: &Verdict) -> Option<Herd> {
 fn jittered(verdict: &Verdict, herd: &Herd) -> String {
     let limit = limit_rate(&verdict.impact).max(1.0);
     let other = counterfactual(herd, limit);
+    // A share and no rate: the herd is computed on a grid of its own, and one incident has one peak.
     let mut says = format!(
-        "The busiest second had {} requests; with full jitter it would have had {}.",
-        number(other.peak_without_jitter),
-        number(other.peak_with_full_jitter)
+        "With full jitter the busiest second of the retries would have had {} of its requests.",
+        percent(other.peak_with_full_jitter / other.peak_without_jitter.max(1.0))
     );
     if other.peak_with_full_jitter > NO_LOWER * other.peak_without_jitter {
         // The wave that jitter melts most, where the first wait is too short for it.
@@ -74,12 +77,11 @@ fn jittered(verdict: &Verdict, herd: &Herd) -> String {
         });
         if let Some((wave, [in_step, spread])) = melted {
             says = format!(
-                "The first wait of {} is too short to spread {} clients over; wave {wave} would have \
-                 had {} requests in its busiest second instead of {}.",
+                "The first wait of {} is too short to spread {} clients over, but retry {wave} would \
+                 have had {} of the requests in its busiest second.",
                 seconds(herd.waits_seconds[0]),
                 number(herd.clients[0]),
-                number(*spread),
-                number(*in_step)
+                percent(spread / in_step.max(1.0))
             );
         }
     }
@@ -99,7 +101,11 @@ fn limited(herd: &Herd) -> String {
     if kept >= all * NO_LOWER {
         return String::new();
     }
-    format!("Three attempts would have sent {} retries instead of {}.", number(kept), number(all))
+    format!(
+        "A limit of three attempts would have sent about {} retries instead of {}.",
+        number(kept),
+        number(all)
+    )
 }
 
 /// A budget caps the retries whatever they wait: at most a tenth on top of what is wanted.
@@ -128,7 +134,11 @@ mod tests {
         let mut at = 0.0;
         let waves = [0.0].iter().chain(&waits).map(|wait| {
             at += wait;
-            Wave { expected_at: Timestamp::from_seconds(at), requests: 2000.0 }
+            Wave {
+                expected_at: Timestamp::from_seconds(at),
+                requests: 2000.0,
+                counts: Channel::Requests,
+            }
         });
         Verdict {
             class: Class::BackoffWithoutJitter,
@@ -164,10 +174,11 @@ mod tests {
     #[test]
     fn the_peak_falls_and_the_window_is_named() {
         let says = effects(&verdict(4.0)).full_jitter;
-        assert!(
-            says.starts_with("The busiest second had 2,400 requests; with full jitter "),
-            "{says}"
-        );
+        let start = "With full jitter the busiest second of the retries would have had ";
+        let share = says.strip_prefix(start).expect(&says).split(' ').next().unwrap();
+        assert!(share.parse::<f64>().is_ok_and(|share| (20.0..60.0).contains(&share)), "{says}");
+        // The herd is computed on a grid of its own: its rates are no second peak.
+        assert!(!says.contains("2,400"), "{says}");
         // 2,000 clients at 200/s above the 400/s there are take ten seconds.
         assert!(says.contains("drawn from 0 to 1") && says.contains("under 600/s"), "{says}");
     }
@@ -175,7 +186,8 @@ mod tests {
     #[test]
     fn a_first_wait_that_is_too_short_is_said_to_be() {
         let says = effects(&verdict(0.5)).full_jitter;
-        assert!(says.contains("0.5 s is too short to spread 2,000 clients over; wave 4"), "{says}");
+        let wanted = "0.5 s is too short to spread 2,000 clients over, but retry 4 would have had ";
+        assert!(says.contains(wanted), "{says}");
     }
 
     #[test]
@@ -183,9 +195,22 @@ mod tests {
         let effects = effects(&verdict(1.0));
         assert_eq!(
             effects.attempt_limit,
-            "Three attempts would have sent 4,000 retries instead of 8,000."
+            "A limit of three attempts would have sent about 4,000 retries instead of 8,000."
         );
         assert_eq!(effects.retry_budget, "The peak of 2,000/s would have been 733/s at most.");
+    }
+
+    #[test]
+    fn those_who_failed_make_the_next_retries() {
+        let mut failures = verdict(1.0);
+        for (wave, failed) in failures.waves.iter_mut().zip([2000.0, 1500.0, 1000.0, 500.0, 100.0])
+        {
+            (wave.requests, wave.counts) = (failed, Channel::Errors);
+        }
+        assert_eq!(
+            effects(&failures).attempt_limit,
+            "A limit of three attempts would have sent about 3,500 retries instead of 5,000."
+        );
     }
 
     #[test]

@@ -121,6 +121,23 @@ pub enum Channel {
     Requests,
 }
 
+impl Channel {
+    /// What is counted, as the wire says it and people read it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Errors => "failures",
+            Self::Requests => "requests",
+        }
+    }
+
+    /// The channel of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Errors, Self::Requests].into_iter().find(|channel| channel.as_str() == name)
+    }
+}
+
 /// A kind of explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {

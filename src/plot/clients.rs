@@ -7,17 +7,20 @@ use super::load::{Load, index, view};
 use super::svg::{Anchor, Canvas, Frame, clock, time_ticks};
 use super::warped::Warp;
 use super::{Look, NotDrawn};
-use crate::classify::sentence::number;
+use crate::classify::sentence::{number, percent};
+use crate::detect::schedule_fit::Channel;
 use crate::wire::IncidentJson;
 use crate::wire::around::SeriesJson;
 
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 24.0;
 const ABOVE: f64 = 52.0;
+/// Least distance of two bars with the number of those that left, pixels.
+const OUT_ROOM: f64 = 52.0;
 /// Points of the computed curve.
 const POINTS: usize = 1200;
 
-/// The clients in each wave of retries: the first is the failure itself.
+/// The size of each wave, the first of which is the failure itself.
 fn heights(incident: &IncidentJson) -> Vec<f64> {
     let sizes = incident.waves.iter().map(|wave| wave.requests.0);
     let mut heights: Vec<f64> = sizes.map(|size| if size > 0.0 { size } else { 0.0 }).collect();
@@ -29,8 +32,35 @@ fn heights(incident: &IncidentJson) -> Vec<f64> {
     heights
 }
 
+/// Whether the waves count those who failed, and not all who came.
+fn counts_failures(incident: &IncidentJson) -> bool {
+    incident.waves.first().is_some_and(|wave| wave.counts == Channel::Errors.as_str())
+}
+
+/// The clients that make each retry, the first retry at 1: who failed makes the next one.
+fn retrying(incident: &IncidentJson) -> Vec<f64> {
+    let mut heights = heights(incident);
+    if counts_failures(incident) {
+        heights.insert(0, 0.0);
+    }
+    heights
+}
+
+/// Of each wave those that came in the next one as well, and those that did not.
+fn again_or_out(heights: &[f64]) -> Vec<[f64; 2]> {
+    let next = heights.iter().skip(1).chain([&0.0]);
+    heights
+        .iter()
+        .zip(next)
+        .map(|(all, next)| {
+            let again = next.min(*all);
+            [again, all - again]
+        })
+        .collect()
+}
+
 /// The height of the bars.
-pub(super) const COHORTS_HEIGHT: f64 = 230.0;
+pub(super) const COHORTS_HEIGHT: f64 = 270.0;
 /// The height of the comparison.
 pub(super) const COUNTERFACTUAL_HEIGHT: f64 = 280.0;
 
@@ -39,45 +69,71 @@ pub(super) fn cohorts(incident: &IncidentJson, look: &Look) -> Result<String, No
         return Err(NotDrawn("it has no waves"));
     }
     let heights = heights(incident);
-    // Clients that made exactly n retries: those in wave n that are not in wave n + 1.
-    let exactly: Vec<f64> = (0..heights.len())
-        .map(|n| (heights[n] - heights.get(n + 1).copied().unwrap_or(0.0)).max(0.0))
-        .collect();
-    let peak = exactly.iter().copied().fold(1.0, f64::max);
-    let title = format!("{}: clients by the retries they made", incident.dependency);
+    let parts = again_or_out(&heights);
+    let open = incident.state != "resolved";
+    let last = heights.len() - 1;
+    let what = if counts_failures(incident) { "failed" } else { "came" };
+    let title = format!("{}: who came again, wave by wave", incident.dependency);
     let about: Vec<String> = (0..)
-        .zip(&exactly)
-        .map(|(n, clients)| format!("{} clients made {n} retries", number(*clients)))
+        .zip(heights.iter().zip(&parts))
+        .map(|(n, (all, [again, out]))| {
+            let of_them = match (n == last, open) {
+                (false, _) => format!(
+                    "{} of them again in the next wave, {} not",
+                    number(*again),
+                    number(*out)
+                ),
+                (true, true) => "the last so far".to_owned(),
+                (true, false) => "the last".to_owned(),
+            };
+            format!("wave {n}: {} {what}, {of_them}", number(*all))
+        })
         .collect();
-    let mut canvas = Canvas::new(look, COHORTS_HEIGHT, &title, &about.join(", "));
+    let mut canvas = Canvas::new(look, COHORTS_HEIGHT, &title, &about.join("; "));
     canvas.headline(&title);
+    let peak = heights.iter().copied().fold(1.0, f64::max);
     let frame = Frame {
         left: LEFT,
         right: look.width() - RIGHT,
         top: ABOVE,
-        bottom: COHORTS_HEIGHT - 44.0,
-        x: [-0.5, exactly.len() as f64 - 0.5],
-        y: [0.0, peak * 1.12],
+        bottom: COHORTS_HEIGHT - 76.0,
+        x: [-0.5, last as f64 + 0.5],
+        // Room for two lines over the highest bar.
+        y: [0.0, peak * 1.28],
     };
-    frame.draw(&mut canvas, "clients", number);
-    let open = incident.state != "resolved";
+    frame.draw(&mut canvas, what, number);
+    let has_room = frame.at_x(1.0) - frame.at_x(0.0) >= OUT_ROOM;
     let mut free_from = f64::NEG_INFINITY;
-    for (n, clients) in exactly.iter().enumerate() {
+    for (n, (all, [again, out])) in heights.iter().zip(&parts).enumerate() {
         let (left, right) = (frame.at_x(n as f64 - 0.32), frame.at_x(n as f64 + 0.32));
-        let y = frame.at_y(*clients);
-        let last = n + 1 == exactly.len();
-        let class = if last && open { "wavefill" } else { "loadfill" };
-        canvas.rect(class, (left, y), (right - left, frame.bottom - y), "");
-        let middle = f64::midpoint(left, right);
-        if middle >= free_from {
-            free_from = middle + 34.0;
-            canvas.text((middle, y - 5.0), "ink", Anchor::Middle, &number(*clients));
-            frame.x_label(&mut canvas, n as f64, &n.to_string());
+        let unknown = n == last && open;
+        let (top, middle) = (frame.at_y(*all), frame.at_y(*again));
+        let upper = if unknown { "wavefill" } else { "palefill" };
+        canvas.rect(upper, (left, top), (right - left, middle - top), "");
+        canvas.rect("loadfill", (left, middle), (right - left, frame.bottom - middle), "");
+        let centre = f64::midpoint(left, right);
+        if centre >= free_from {
+            free_from = centre + 34.0;
+            let label = if n == 0 { "failure".to_owned() } else { n.to_string() };
+            frame.x_label(&mut canvas, n as f64, &label);
+            let shows_out = has_room && !unknown;
+            let above = if shows_out { 18.0 } else { 5.0 };
+            canvas.text((centre, top - above), "ink", Anchor::Middle, &number(*all));
+            if shows_out {
+                let text = format!("{} out", number(*out));
+                canvas.text((centre, top - 5.0), "soft", Anchor::Middle, &text);
+            }
         }
     }
-    let below =
-        if open { "retries made (the last bar: and they may come again)" } else { "retries made" };
-    canvas.text((LEFT, COHORTS_HEIGHT - 8.0), "soft", Anchor::Start, below);
+    let below = "retry, counted from the first failure";
+    canvas.text((LEFT, COHORTS_HEIGHT - 42.0), "soft", Anchor::Start, below);
+    let mut entries =
+        vec![("loadfill", "again in the next wave"), ("palefill", "out: served, or gave up")];
+    if open {
+        entries.push(("wavefill", "not known yet"));
+    }
+    let wraps = look.width() < 480.0;
+    canvas.legend(COHORTS_HEIGHT - if wraps { 24.0 } else { 12.0 }, &entries);
     Ok(canvas.finish())
 }
 
@@ -123,8 +179,7 @@ pub(super) fn counterfactual(
     let start = incident.started_at.0;
     let span = to.seconds_since(start).max(1.0);
     let cell = span / POINTS as f64;
-    let heights = heights(incident);
-    let curve = jittered(&warp, &heights, cell, POINTS);
+    let curve = jittered(&warp, &retrying(incident), cell, POINTS);
     let normal = incident.impact.baseline_rate.0.max(0.0);
     // Compared from between the first two retries on: the failure and the first retry come too close
     // together for any jitter to matter.
@@ -137,12 +192,12 @@ pub(super) fn counterfactual(
     let other_peak = smooth.iter().skip(skipped).copied().fold(0.0, f64::max) + normal;
     let peak = load.peak(from, to).max(other_peak).max(1.0);
     let title = format!("{}: as it was, and with full jitter", incident.dependency);
-    let about = format!(
-        "from the second retry on the load peaks at {}/s; with full jitter it would have been {}/s",
-        number(seen_peak),
-        number(other_peak)
+    // A share and no rate: this line is drawn finer than the peak of the incident is measured.
+    let text = format!(
+        "from retry 2 on, full jitter brings the highest point to {}",
+        percent(other_peak.min(seen_peak) / seen_peak.max(f64::MIN_POSITIVE))
     );
-    let mut canvas = Canvas::new(look, COUNTERFACTUAL_HEIGHT, &title, &about);
+    let mut canvas = Canvas::new(look, COUNTERFACTUAL_HEIGHT, &title, &text);
     canvas.headline(&title);
     let frame = Frame {
         left: LEFT,
@@ -161,15 +216,11 @@ pub(super) fn counterfactual(
         write!(d, "L{x:.1} {:.1}", frame.at_y(value + normal)).ok();
     }
     canvas.path("better", &d, "fill=\"none\" stroke-width=\"2.2\" stroke-linejoin=\"round\"");
-    for at in time_ticks(from, to, if look.is_narrow() { 3 } else { 7 }) {
-        frame.x_label(&mut canvas, at.seconds_since(from), &clock(at));
+    for at in time_ticks(from, to, if look.is_narrow() { 3 } else { 7 }, look) {
+        frame.x_label(&mut canvas, at.seconds_since(from), &clock(at, look));
     }
-    let text = format!(
-        "from the second retry on: peak {}/s as it was, {}/s with full jitter",
-        number(seen_peak),
-        number(other_peak)
-    );
-    canvas.text((LEFT, COUNTERFACTUAL_HEIGHT - 40.0), "ink", Anchor::Start, &text);
+    let at = (if look.is_narrow() { 12.0 } else { LEFT }, COUNTERFACTUAL_HEIGHT - 40.0);
+    canvas.text(at, "ink", Anchor::Start, &format!("{}; {text}", look.zone()));
     let entries = [("past", "as it was"), ("better", "with full jitter (computed)")];
     canvas.legend(COUNTERFACTUAL_HEIGHT - 14.0, &entries);
     Ok(canvas.finish())
@@ -184,7 +235,7 @@ mod tests {
     fn jitter_moves_retries_and_loses_none() {
         let (incident, _) = storm();
         let warp = Warp::of(&incident).unwrap();
-        let heights = heights(&incident);
+        let heights = retrying(&incident);
         let cell = 0.01;
         let curve = jittered(&warp, &heights, cell, 4000);
         let all: f64 = curve.iter().sum::<f64>() * cell;
@@ -193,6 +244,51 @@ mod tests {
         // The first retry alone is even over its wait: 2,000 clients in one second.
         let first = curve[40];
         assert!(first < heights[1] * 2.2 && first > heights[1] * 0.9, "{first}");
+    }
+
+    #[test]
+    fn bars_are_as_high_as_the_waves_and_fall_with_them() {
+        let (mut incident, _) = storm();
+        let sizes = [2000.0, 2000.0, 1850.0, 1500.0, 900.0];
+        let parts = again_or_out(&heights(&incident));
+        let whole: Vec<f64> = parts.iter().map(|[again, out]| again + out).collect();
+        assert_eq!(whole, sizes);
+        let out: Vec<f64> = parts.iter().map(|part| part[1]).collect();
+        assert_eq!(out, [0.0, 150.0, 350.0, 600.0, 900.0]);
+        // More than before came: all of them are taken to have come again, and nobody is below 0.
+        assert_eq!(again_or_out(&[10.0, 15.0]), [[10.0, 0.0], [0.0, 15.0]]);
+
+        // The columns drawn: pale on dark, as high as the wave, lower from one to the next.
+        incident.state = "resolved".to_owned();
+        let svg = cohorts(&incident, &Look::default()).unwrap();
+        let tall = |class: &str| -> Vec<f64> {
+            let of_class = |line: &&str| line.starts_with(&format!("<rect class=\"{class}\" x"));
+            let heights =
+                svg.lines().filter(of_class).filter(|line| !line.contains("width=\"14.0\""));
+            heights
+                .map(|line| line.split("height=\"").nth(1).unwrap().split('"').next().unwrap())
+                .map(|height| height.parse().unwrap())
+                .collect()
+        };
+        let columns: Vec<f64> =
+            tall("loadfill").iter().zip(tall("palefill")).map(|(dark, pale)| dark + pale).collect();
+        assert_eq!(columns.len(), sizes.len());
+        for (column, size) in columns.iter().zip(sizes) {
+            assert!((column / columns[0] - size / sizes[0]).abs() < 0.01, "{columns:?}");
+        }
+        for label in ["2,000", "1,850", "150 out", "1,500", "350 out", "900", "900 out"] {
+            assert!(svg.contains(&format!(">{label}</text>")), "{label}");
+        }
+    }
+
+    #[test]
+    fn those_who_failed_make_the_next_retries() {
+        let (mut incident, _) = storm();
+        assert_eq!(retrying(&incident)[1..3], [2000.0, 1850.0]);
+        for wave in &mut incident.waves {
+            wave.counts = "failures".to_owned();
+        }
+        assert_eq!(retrying(&incident)[1..4], [2000.0, 2000.0, 1850.0]);
     }
 
     #[test]

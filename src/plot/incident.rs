@@ -5,14 +5,14 @@ use std::fmt::Write;
 use super::Look;
 use super::load::{Load, view};
 use super::svg::{Anchor, Canvas, Frame, clock, time_ticks};
-use crate::classify::sentence::{number, seconds};
+use crate::classify::sentence::{OUTLIVED_SECONDS_MIN, number, seconds};
 use crate::series::Timestamp;
 use crate::wire::{IncidentJson, rfc3339};
 
 use crate::wire::around::SeriesJson;
 
 /// Room for the labels at the left.
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 70.0;
 /// Room at the right, for half a label.
 const RIGHT: f64 = 30.0;
 /// Room for the headline and the labels of the waves.
@@ -21,6 +21,10 @@ const ABOVE: f64 = 70.0;
 const BELOW: f64 = 74.0;
 /// The height of the picture.
 pub(super) const HEIGHT: f64 = 340.0;
+/// How far the finer line stands above the measured peak before it is said.
+pub(super) const ABOVE_THE_PEAK: f64 = 1.05;
+/// Width from which the foot has room for a sentence, pixels.
+const FOOT_WIDTH: f64 = 760.0;
 /// Shortest distance of two labels of waves, pixels.
 const LABEL_ROOM: f64 = 42.0;
 
@@ -43,7 +47,7 @@ pub(super) fn draw(incident: &IncidentJson, series: &SeriesJson, look: &Look) ->
     };
     let x = |at: Timestamp| frame.at_x(at.seconds_since(from));
     trigger(&mut canvas, &frame, incident, x);
-    frame.draw(&mut canvas, "per s", number);
+    frame.draw(&mut canvas, "", |rate| format!("{}/s", number(rate)));
     if let Some(load) = &load {
         canvas.path("errors", &area(load, from, to, &frame), "fill-opacity=\"0.85\"");
         let line = steps(load, from, to, &frame);
@@ -63,25 +67,35 @@ pub(super) fn draw(incident: &IncidentJson, series: &SeriesJson, look: &Look) ->
             "stroke-width=\"2\" stroke-dasharray=\"5 3\"",
         );
     }
-    waves(&mut canvas, &frame, incident, x);
-    let date = rfc3339(incident.started_at.0);
+    waves(&mut canvas, &frame, incident, look, x);
+    let date = rfc3339(look.local(incident.started_at.0));
     let count = if look.is_narrow() { 3 } else { 7 };
-    for at in time_ticks(from, to, count) {
-        frame.x_label(&mut canvas, at.seconds_since(from), &clock(at));
+    for at in time_ticks(from, to, count, look) {
+        frame.x_label(&mut canvas, at.seconds_since(from), &clock(at, look));
     }
     let resolution = load.as_ref().map_or_else(String::new, |load| {
         let scrape = seconds(load.scrape_seconds);
-        if look.is_narrow() {
-            return format!(" · scraped every {scrape}");
+        let measured = impact.peak_rate.0;
+        let stands_above = measured.is_finite() && peak > ABOVE_THE_PEAK * measured;
+        match (look.width() < FOOT_WIDTH, stands_above) {
+            (true, true) => format!(" · finer than the peak's {scrape}"),
+            (true, false) => format!(" · scraped every {scrape}"),
+            (false, true) => format!(
+                " · drawn at {}, so tips stand above the peak of {}/s, the mean over a scrape of {scrape}",
+                seconds(load.cell_seconds),
+                number(measured)
+            ),
+            (false, false) => {
+                format!(" · drawn at {}, scraped every {scrape}", seconds(load.cell_seconds))
+            }
         }
-        format!(" · drawn at {}, scraped every {scrape}", seconds(load.cell_seconds))
     });
-    let below = format!("{} UTC{resolution}", date.get(..10).unwrap_or_default());
+    let below = format!("{} {}{resolution}", date.get(..10).unwrap_or_default(), look.zone());
     canvas.text((LEFT, HEIGHT - BELOW + 34.0), "soft", Anchor::Start, &below);
     let mut entries =
         vec![("load", "requests"), ("errors", "failed"), ("normal", "normal traffic")];
     if !incident.waves.is_empty() {
-        entries.push(("wavefill", "fitted waves"));
+        entries.push(("wavefill", what_waves_count(incident).0));
     }
     if trigger_span(incident).is_some() {
         entries.push(("trigger", "the first cause"));
@@ -91,9 +105,21 @@ pub(super) fn draw(incident: &IncidentJson, series: &SeriesJson, look: &Look) ->
     canvas.finish()
 }
 
-/// From the first failure to the end of its first cause.
+/// What the number over each wave is: for the legend, and as the head of its row.
+fn what_waves_count(incident: &IncidentJson) -> (&'static str, &'static str) {
+    match incident.waves.first().map(|wave| wave.counts.as_str()) {
+        Some("failures") => ("waves, and how many requests failed in each", "failed"),
+        _ => ("waves, and how many requests came in each", "requests"),
+    }
+}
+
+/// From the first failure to the end of its first cause, where the load outlived it by enough to say
+/// so: waves that go on to the end of a cause say nothing of it.
 fn trigger_span(incident: &IncidentJson) -> Option<[Timestamp; 2]> {
     let ended = incident.impact.trigger_ended_at?.0;
+    if incident.impact.outlived_trigger_seconds.0 < OUTLIVED_SECONDS_MIN {
+        return None;
+    }
     (ended > incident.started_at.0).then_some([incident.started_at.0, ended])
 }
 
@@ -114,6 +140,7 @@ fn waves(
     canvas: &mut Canvas,
     frame: &Frame,
     incident: &IncidentJson,
+    look: &Look,
     x: impl Fn(Timestamp) -> f64,
 ) {
     let start = incident.started_at.0;
@@ -129,6 +156,12 @@ fn waves(
         canvas.text((at - 4.0, frame.top - 8.0), "wavefill", Anchor::Start, "first failure");
         return;
     }
+    let head = |canvas: &mut Canvas, above: f64, text: &str| {
+        canvas.text((LEFT - 6.0, frame.top - above), "soft", Anchor::End, text);
+    };
+    head(canvas, 22.0, "after");
+    // Counted over the whole wave: no height on the axis below.
+    head(canvas, 10.0, what_waves_count(incident).1);
     for wave in &incident.waves {
         let at = x(wave.expected_at.0);
         canvas.line(
@@ -156,7 +189,7 @@ fn waves(
         (at, frame.bottom),
         "stroke-width=\"2\" stroke-dasharray=\"6 4\"",
     );
-    let text = format!("next wave {}", clock(next.0));
+    let text = format!("next wave {}", clock(next.0, look));
     // Into the picture where it would run over its edge; letters are some 7 pixels wide.
     let ends = 7.0_f64.mul_add(text.chars().count() as f64, at + 6.0);
     let runs_over = ends > frame.right + RIGHT;

@@ -15,6 +15,7 @@ const PALETTE: &[(&str, &str, &str, &str)] = &[
     (".axis", "stroke", "#8b95a1", "#6b7682"),
     (".load", "stroke", "#1f5fa8", "#7ab7ff"),
     (".loadfill", "fill", "#1f5fa8", "#7ab7ff"),
+    (".palefill", "fill", "#a9c8ec", "#34506f"),
     (".errors", "fill", "#d9480f", "#ff8a4c"),
     (".normal", "stroke", "#2b7a3d", "#63c57a"),
     (".better", "stroke", "#2b7a3d", "#63c57a"),
@@ -225,8 +226,13 @@ fn multiples(low: f64, high: f64, step: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Instants on round seconds, minutes or hours between two, about `count` of them.
-pub(super) fn time_ticks(from: Timestamp, to: Timestamp, count: u32) -> Vec<Timestamp> {
+/// Instants on round seconds, minutes or hours of the look's zone between two, about `count` of them.
+pub(super) fn time_ticks(
+    from: Timestamp,
+    to: Timestamp,
+    count: u32,
+    look: &Look,
+) -> Vec<Timestamp> {
     const STEPS: [f64; 16] = [
         1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
         21_600.0, 86_400.0,
@@ -234,12 +240,16 @@ pub(super) fn time_ticks(from: Timestamp, to: Timestamp, count: u32) -> Vec<Time
     let span = to.seconds_since(from);
     let wanted = span / f64::from(count.max(1));
     let step = STEPS.into_iter().find(|step| *step >= wanted).unwrap_or(86_400.0);
-    multiples(from.seconds(), to.seconds(), step).into_iter().map(Timestamp::from_seconds).collect()
+    let ahead = look.local(from).seconds_since(from);
+    multiples(from.seconds() + ahead, to.seconds() + ahead, step)
+        .into_iter()
+        .map(|seconds| Timestamp::from_seconds(seconds - ahead))
+        .collect()
 }
 
-/// The time of day in UTC.
-pub(super) fn clock(at: Timestamp) -> String {
-    let seconds = at.millis().div_euclid(1000).rem_euclid(86_400);
+/// The time of day in the look's zone.
+pub(super) fn clock(at: Timestamp, look: &Look) -> String {
+    let seconds = look.local(at).millis().div_euclid(1000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
@@ -294,9 +304,15 @@ mod tests {
     #[test]
     fn instants_are_on_round_times() {
         let from = Timestamp::from_seconds(1_790_000_003.0);
-        let found = time_ticks(from, from.plus_seconds(60.0), 6);
-        let shown: Vec<String> = found.into_iter().map(clock).collect();
-        assert_eq!(shown, ["14:13:30", "14:13:40", "14:13:50", "14:14:00", "14:14:10", "14:14:20"]);
+        let shown = |seconds: f64, offset: i32| -> Vec<String> {
+            let look = Look::default().with_offset_minutes(offset);
+            let found = time_ticks(from, from.plus_seconds(seconds), 6, &look);
+            found.into_iter().map(|at| clock(at, &look)).collect()
+        };
+        let wanted = ["14:13:30", "14:13:40", "14:13:50", "14:14:00", "14:14:10", "14:14:20"];
+        assert_eq!(shown(60.0, 0), wanted);
+        // Round in the zone that is shown, and not in UTC.
+        assert_eq!(shown(6.0 * 3600.0, 330)[..2], ["20:00:00", "21:00:00"]);
     }
 
     #[test]

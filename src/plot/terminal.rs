@@ -1,5 +1,6 @@
 //! The train of an incident in a few lines of Unicode blocks, for a terminal of 80 columns.
 
+use super::incident::ABOVE_THE_PEAK;
 use super::load::{Load, index, view};
 use crate::classify::sentence::{number, seconds};
 use crate::series::Timestamp;
@@ -94,6 +95,15 @@ pub fn lines(incident: &IncidentJson, series: &SeriesJson, columns: usize) -> Op
         number(incident.impact.baseline_rate.0)
     );
     out.push(row_of("", &foot));
+    let measured = incident.impact.peak_rate.0;
+    if measured.is_finite() && peak > ABOVE_THE_PEAK * measured {
+        let foot = format!(
+            "drawn finer than its peak of {}/s, the mean over a scrape of {}",
+            number(measured),
+            seconds(load.scrape_seconds)
+        );
+        out.push(row_of("", &foot));
+    }
     Some(out)
 }
 
@@ -124,6 +134,10 @@ mod tests {
             let near = top[at.saturating_sub(1)..(at + 2).min(top.len())].iter();
             assert!(near.clone().any(|block| BLOCKS[1..].contains(block)), "{lines:#?}");
         }
+        assert!(
+            lines.iter().any(|line| line.contains("finer than its peak of 1,850/s")),
+            "{lines:#?}"
+        );
         let troughs = top.iter().filter(|block| **block == ' ').count();
         assert!(troughs > 30, "{lines:#?}");
     }

@@ -20,6 +20,7 @@ pub(crate) fn storm() -> (IncidentJson, SeriesJson) {
         .map(|(at, size)| WaveJson {
             expected_at: Instant3339(start.plus_seconds(*at)),
             requests: Number(size),
+            counts: "requests".to_owned(),
         })
         .collect();
     incident.next_wave_at = Some(Instant3339(start.plus_seconds(31.0)));
@@ -141,6 +142,69 @@ fn the_waves_are_marked_with_their_time_and_size() {
         assert!(text.lines().any(|line| line.trim() == label), "{label} in {text}");
     }
     assert!(text.contains("2026-09-21 UTC"));
+    // The number over a wave is no rate, and says what it counts.
+    // In the legend of the line, and at the head of the numbers.
+    assert_eq!(text.lines().filter(|line| line.trim() == "requests").count(), 2, "{text}");
+    assert!(text.contains("waves, and how many requests came in each"), "{text}");
+    assert!(text.lines().any(|line| line.trim() == "2,000/s"), "{text}");
+    let mut failing = incident;
+    for wave in &mut failing.waves {
+        wave.counts = "failures".to_owned();
+    }
+    let text = text_of(&draw(Picture::Incident, &failing, &series, &Look::default()).unwrap());
+    assert!(text.contains("waves, and how many requests failed in each"), "{text}");
+}
+
+#[test]
+fn an_incident_has_one_peak_and_a_finer_line_says_that_it_is_finer() {
+    let (mut incident, series) = storm();
+    for width in [380, 880] {
+        let look = Look::default().with_width(width);
+        let foot = |incident: &IncidentJson| {
+            let text = text_of(&draw(Picture::Incident, incident, &series, &look).unwrap());
+            text.lines().find(|line| line.contains("2026-09-21")).expect("a foot").to_owned()
+        };
+        incident.impact.peak_rate = Number(1204.0);
+        let says = foot(&incident);
+        assert!(says.contains("finer") || says.contains("above the peak of 1,204/s"), "{says}");
+        // Nothing to explain where the line is no higher.
+        incident.impact.peak_rate = Number(100_000.0);
+        let says = foot(&incident);
+        assert!(!says.contains("peak") && says.contains("scraped every 1 s"), "{says}");
+    }
+    // The comparison tells a share, and no rate of its own.
+    let text =
+        text_of(&draw(Picture::Counterfactual, &incident, &series, &Look::default()).unwrap());
+    let share = text.lines().find(|line| line.contains("full jitter brings")).expect("a share");
+    assert!(share.trim().ends_with('%') && !share.contains("/s"), "{share}");
+}
+
+#[test]
+fn every_time_says_its_zone_and_follows_the_one_asked_for() {
+    let (incident, series) = storm();
+    for picture in [Picture::Incident, Picture::Counterfactual] {
+        let text = |look: &Look| text_of(&draw(picture, &incident, &series, look).unwrap());
+        let utc = text(&Look::default());
+        assert!(utc.contains("UTC") && utc.contains("14:08:30"), "{utc}");
+        let ahead = text(&Look::default().with_offset_minutes(330));
+        assert!(ahead.contains("UTC+05:30") && ahead.contains("19:38:30"), "{ahead}");
+        assert!(!ahead.lines().any(|line| line.trim() == "14:08:30"), "{ahead}");
+        let behind = text(&Look::default().with_offset_minutes(-15 * 60));
+        assert!(behind.contains("UTC-14:00") && behind.contains("00:08:30"), "{behind}");
+    }
+}
+
+#[test]
+fn the_first_cause_is_shown_where_the_load_outlived_it() {
+    let (mut incident, series) = storm();
+    let shown = |incident: &IncidentJson| {
+        let svg = draw(Picture::Incident, incident, &series, &Look::default()).unwrap();
+        svg.contains("the first cause")
+    };
+    incident.impact.outlived_trigger_seconds = Number(20.5);
+    assert!(shown(&incident));
+    incident.impact.outlived_trigger_seconds = Number(1.6);
+    assert!(!shown(&incident));
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub const FIRST_STORM_SECONDS: f64 = 30.0;
 /// A year: longer than any demo.
 const FOR_EVER_SECONDS: f64 = 31_536_000.0;
 
-/// The shop, to be scraped every second at four targets. Its first storm comes half a minute after
+/// The shop, to be scraped every second at four targets of each caller. Its first storm comes half a minute after
 /// `quiet_seconds` of history, from which a detector can have learnt what is normal.
 #[must_use]
 pub fn shop(quiet_seconds: f64) -> Scenario {
@@ -25,9 +25,15 @@ pub fn shop(quiet_seconds: f64) -> Scenario {
     let herd = |jitter| RetryPolicy::exponential(1.0, 2.0, 32.0, 7, jitter);
     let at = |seconds: f64| quiet_seconds + seconds;
     let first = at(FIRST_STORM_SECONDS);
-    trouble(&mut shop, "payments", 40.0, 1_200, herd(Jitter::None), first, 420.0);
-    trouble(&mut shop, "sessions", 25.0, 500, RetryPolicy::fixed(10.0, 12), at(150.0), 610.0);
-    trouble(&mut shop, "inventory", 40.0, 1_000, herd(Jitter::Full), at(95.0), 530.0);
+    let mut called = |caller, name, rate, size, policy, from, every| {
+        trouble(&mut shop, [caller, name], rate, size, policy, from, every);
+    };
+    called("checkout", "payments", 40.0, 1_200, herd(Jitter::None), first, 420.0);
+    called("mobile-app", "sessions", 25.0, 500, RetryPolicy::fixed(10.0, 12), at(150.0), 610.0);
+    called("warehouse", "inventory", 40.0, 1_000, herd(Jitter::Full), at(95.0), 530.0);
+    // Fails with the others, and does not retry: whom a storm is not to be blamed on.
+    let billing = stream("billing", 0, 5.0);
+    shop.population(Population { job: "billing".to_owned(), ..billing });
     flood(&mut shop, "search", 60.0, at(70.0), 470.0);
     let catalogue = shop.dependency(healthy("catalogue"));
     let mut visitors = Population::stream("catalogue visitors", catalogue, 60.0);
@@ -37,13 +43,16 @@ pub fn shop(quiet_seconds: f64) -> Scenario {
         correlation_seconds: 20.0,
         daily: 0.0,
     };
+    visitors.job = "web-shop".to_owned();
     shop.population(visitors);
     let reports = shop.dependency(healthy("reports"));
-    shop.population(stream("reports", reports, 20.0));
+    let job = "back-office".to_owned();
+    shop.population(Population { job: job.clone(), ..stream("reports", reports, 20.0) });
     let mut cron = Population::burst("cron", reports, 300, 0.0, 2.0, RetryPolicy::none());
     if let Calls::Burst { every_seconds, times, .. } = &mut cron.calls {
         (*every_seconds, *times) = (60.0, u32::MAX);
     }
+    cron.job = job;
     shop.population(cron);
     shop
 }
@@ -63,7 +72,7 @@ fn stream(name: &str, to: usize, rate: f64) -> Population {
 /// A dependency that blips, and a herd that knocks it down at each return.
 fn trouble(
     shop: &mut Scenario,
-    name: &str,
+    [caller, name]: [&str; 2],
     rate: f64,
     size: usize,
     policy: RetryPolicy,
@@ -77,11 +86,13 @@ fn trouble(
         faults: vec![Fault { every_seconds: every, ..Fault::outage(at, 0.4) }],
         ..healthy(name)
     });
-    shop.population(stream(name, to, rate));
+    let job = caller.to_owned();
+    shop.population(Population { job: job.clone(), ..stream(name, to, rate) });
     let mut herd = Population::burst(&format!("{name} clients"), to, size, at, 0.35, policy);
     if let Calls::Burst { every_seconds, times, .. } = &mut herd.calls {
         (*every_seconds, *times) = (every, u32::MAX);
     }
+    herd.job = job;
     shop.population(herd);
 }
 
@@ -104,6 +115,7 @@ fn flood(shop: &mut Scenario, name: &str, rate: f64, at: f64, every: f64) {
         retry: RetryPolicy::fixed(0.02, 3),
         timeout_seconds: 1.0,
         guard: Guard::default(),
+        job: "web-shop".to_owned(),
         ..stream(name, to, rate)
     });
 }
@@ -127,6 +139,8 @@ fn sales(rate: f64, first: f64, every: f64) -> Vec<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::super::world::World;
     use super::*;
 
@@ -158,9 +172,14 @@ mod tests {
     fn every_trouble_shows_at_a_scrape_of_one_second() {
         let mut world = World::new(&shop(0.0), 3);
         world.advance(60.0);
-        let targets = world.targets().len();
-        assert_eq!(targets, 4);
-        // Six dependencies, each with its good and its failing code.
-        assert!(world.series().len() >= 6 * 2 * targets, "{}", world.series().len());
+        let callers: BTreeSet<&str> =
+            world.series().iter().filter_map(|it| it.labels.get("job")).collect();
+        assert_eq!(world.targets().len(), 4 * callers.len());
+        // Six dependencies, each with its good and its failing code at each target of its caller.
+        assert!(world.series().len() >= 6 * 2 * 4, "{}", world.series().len());
+        let of_payments =
+            world.series().iter().filter(|it| it.labels.get("dependency") == Some("payments"));
+        let callers: BTreeSet<&str> = of_payments.filter_map(|it| it.labels.get("job")).collect();
+        assert_eq!(callers, BTreeSet::from(["billing", "checkout"]));
     }
 }

@@ -1,9 +1,12 @@
 //! From the wire form back to the core types: every name is checked against its closed set.
 
-use super::{EvidenceJson, FeedbackJson, ImpactJson, IncidentJson, InvalidWire, ScheduleJson};
+use super::{
+    EvidenceJson, FeedbackJson, ImpactJson, IncidentJson, InvalidWire, ScheduleJson, WaveJson,
+};
 use crate::classify::{
     Advice, Class, Impact, JitterKind, RuleMatch, Schedule, ScheduleFamily, Severity, Verdict, Wave,
 };
+use crate::detect::schedule_fit::Channel;
 use crate::detect::{Evidence, Test};
 use crate::incident::{DependencyKey, Feedback, Incident, IncidentId, State};
 use crate::series::Labels;
@@ -36,11 +39,7 @@ impl TryFrom<IncidentJson> for Incident {
                 confidence: wire.confidence.0,
                 summary: wire.summary,
                 schedule: wire.schedule.map(Schedule::try_from).transpose()?,
-                waves: wire
-                    .waves
-                    .into_iter()
-                    .map(|wave| Wave { expected_at: wave.expected_at.0, requests: wave.requests.0 })
-                    .collect(),
+                waves: wire.waves.into_iter().map(Wave::try_from).collect::<Result<_, _>>()?,
                 next_wave_at: wire.next_wave_at.map(|at| at.0),
                 impact: Impact::from(wire.impact),
                 evidence: wire
@@ -102,6 +101,18 @@ impl TryFrom<ScheduleJson> for Schedule {
                     Ok((name, [low.0, high.0]))
                 })
                 .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl TryFrom<WaveJson> for Wave {
+    type Error = InvalidWire;
+
+    fn try_from(wire: WaveJson) -> Result<Self, InvalidWire> {
+        Ok(Self {
+            expected_at: wire.expected_at.0,
+            requests: wire.requests.0,
+            counts: known("waves.counts", &wire.counts, Channel::parse)?,
         })
     }
 }

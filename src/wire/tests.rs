@@ -43,6 +43,18 @@ fn a_number_that_is_not_finite_is_null_and_reads_as_missing() {
 }
 
 #[test]
+fn a_wave_that_does_not_say_what_it_counts_counts_requests() {
+    let older = INCIDENT.replace(", \"counts\": \"failures\"", "");
+    assert_ne!(older, INCIDENT);
+    let wire: IncidentJson = serde_json::from_str(&older).unwrap();
+    assert!(wire.waves.iter().all(|wave| wave.counts == "requests"));
+    let wrong = INCIDENT.replace("\"failures\"", "\"sheep\"");
+    let wire: IncidentJson = serde_json::from_str(&wrong).unwrap();
+    let error = Incident::try_from(wire).unwrap_err();
+    assert_eq!(error.to_string(), "`waves.counts` has the unknown value `sheep`");
+}
+
+#[test]
 fn an_unknown_name_is_refused_with_its_field() {
     let text = INCIDENT.replace("\"firing\"", "\"burning\"");
     let wire: IncidentJson = serde_json::from_str(&text).unwrap();

@@ -270,6 +270,11 @@ async fn the_first_storm_is_seen_read_judged_and_found_again() {
     let page = browser.driver.current_url().await.unwrap().to_string();
     browser.look("incident").await;
 
+    // It names who is to blame, and not who only suffers.
+    let blamed = "return /checkout 9\\d %|checkout 100 %/.test( \
+                  document.querySelector('#matches').textContent.replace(/\\s+/g, ' '))";
+    browser.until("the caller is named", CHANGE_WAIT, blamed).await;
+
     // It is judged.
     let note = browser.driver.find(By::Css("#feedback textarea")).await.unwrap();
     note.send_keys("it was the new checkout <b>client</b>").await.unwrap();
@@ -306,15 +311,24 @@ async fn the_first_storm_is_seen_read_judged_and_found_again() {
     let is_empty = "return /No incident fits/.test(document.querySelector('#list').textContent)";
     browser.until("nothing fits", CHANGE_WAIT, is_empty).await;
 
-    // The other zone, and back.
+    // The other zone, the pictures included, and back.
+    let elsewhere = json!({"timezoneId": "Asia/Kolkata"});
+    browser.command("Emulation.setTimezoneOverride", elsewhere).await;
     browser.driver.goto(&page).await.unwrap();
     let zone = browser.driver.find(By::Id("zone")).await.unwrap();
     let time = "return document.querySelector('.facts time').textContent";
     let utc = browser.value(time).await;
     zone.click().await.unwrap();
-    assert_ne!(browser.value(time).await, utc);
+    assert!(browser.value(time).await.as_str().is_some_and(|shown| shown.ends_with("+05:30")));
+    let follow = "return [...document.querySelectorAll('figure img')] \
+                  .every(i => i.src.endsWith('&utc_offset=330'))";
+    browser.until("the pictures follow the zone", CHANGE_WAIT, follow).await;
+    browser.until("every picture is drawn", CHANGE_WAIT, ALL_DRAWN).await;
     zone.click().await.unwrap();
     assert_eq!(browser.value(time).await, utc);
+    let back = "return ![...document.images].some(i => i.src.includes('utc_offset'))";
+    browser.until("the pictures are in UTC again", CHANGE_WAIT, back).await;
+    browser.command("Emulation.setTimezoneOverride", json!({"timezoneId": ""})).await;
 
     // A chosen theme, the pictures included.
     let theme = browser.driver.find(By::Id("theme")).await.unwrap();

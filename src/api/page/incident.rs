@@ -14,13 +14,15 @@ use crate::api::Shared;
 use crate::api::answer::ApiError;
 use crate::api::dependencies::key_id;
 use crate::api::incidents::found;
-use crate::classify::sentence::{describe, percent, seconds, significant};
-use crate::classify::{Class, Verdict};
+use crate::classify::matching::TIE;
+use crate::classify::sentence::{OUTLIVED_SECONDS_MIN, describe, percent, seconds, significant};
+use crate::classify::{Class, RuleMatch, Verdict};
 use crate::detect::Evidence;
+use crate::detect::schedule_fit::Channel;
 use crate::incident::{Feedback, Incident, State as Standing};
 use crate::plot::{Picture, pictures};
 use crate::series::Timestamp;
-use crate::store::Revision;
+use crate::store::{Reason, Revision};
 use crate::wire::{IncidentJson, SeenBeforeJson};
 
 /// Revisions shown, the newest; all are in the record.
@@ -110,14 +112,14 @@ fn facts(incident: &Incident, now: Timestamp) -> Markup {
                     dd { @if next < now { "was due " } (time(next)) }
                 }
             }
-            div { dt { "Peak" } dd { (figure(impact.peak_rate)) "/s, normal is " (figure(impact.baseline_rate)) "/s" } }
-            div { dt { "Failing" } dd { (percent(impact.error_ratio)) } }
+            div { dt { "Peak" } dd { (figure(impact.peak_rate)) "/s over one scrape, normal is " (figure(impact.baseline_rate)) "/s" } }
+            div { dt { "Failing" } dd { (percent(impact.error_ratio)) " of the requests" } }
             @if impact.herd_size >= 1.0 {
                 div { dt { "In the herd" } dd { "about " (figure(impact.herd_size)) " clients" } }
             } @else {
                 div { dt { "Attempts for each request" } dd { (significant(impact.amplification, 2)) } }
             }
-            @if impact.outlived_trigger_seconds > 0.0 {
+            @if impact.outlived_trigger_seconds >= OUTLIVED_SECONDS_MIN {
                 div { dt { "Outlived its cause by" } dd { (lasting(impact.outlived_trigger_seconds)) } }
             }
             div { dt { "Sure of the kind" } dd { (sureness(verdict.confidence)) } }
@@ -209,7 +211,7 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
                 @for caller in callers.iter().take(CALLERS_SHOWN) {
                     li {
                         b { (shortened(&caller.name, 80)) } " " (percent(caller.share))
-                        " " span.soft { "(" (figure(caller.excess)) " requests)" }
+                        " " span.soft { "(" (figure(caller.excess)) " requests above normal)" }
                     }
                 }
             }
@@ -230,8 +232,9 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
                 p { "One library that squall knows retries like this:" }
             } @else {
                 p {
-                    "Libraries that retry like this, the closest first. Their waits alone do not tell \
-                     these " (verdict.matches.len()) " apart: look for the one that your callers of "
+                    (verdict.matches.len()) " libraries retry like this"
+                    @if is_tied(&verdict.matches) { ", and all of them alike" } @else { ", the closest first" }
+                    ". Their waits do not tell them apart: look for the one that your callers of "
                     (shortened(name, 60)) " use."
                 }
             }
@@ -239,7 +242,7 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
                 @for found in verdict.matches.iter().take(MATCHES_SHOWN) {
                     li {
                         a href={ "../schedules/" (encoded(&found.rule)) } { (found.name) }
-                        @if found.distance > 0.0 { " " span.soft { "(off by " (percent(found.distance)) ")" } }
+                        @if let Some(off) = how_far_off(found, &verdict.matches) { " " span.soft { (off) } }
                     }
                 }
             }
@@ -248,6 +251,20 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
             }
         }
     }
+}
+
+/// Whether no match is nearer than another by more than the data tells.
+fn is_tied(matches: &[RuleMatch]) -> bool {
+    let nearest = matches.iter().map(|it| it.distance).fold(f64::INFINITY, f64::min);
+    matches.iter().all(|it| it.distance - nearest <= TIE)
+}
+
+/// How far the waits of a match lie from those seen, where that says anything: in whole percents, and
+/// not where several are tied.
+fn how_far_off(found: &RuleMatch, matches: &[RuleMatch]) -> Option<String> {
+    let tells = matches.len() == 1 || !is_tied(matches);
+    let percents = (100.0 * found.distance).round();
+    (tells && percents >= 1.0).then(|| format!("(its waits are about {percents:.0} % off)"))
 }
 
 fn seen_before(before: Option<&SeenBeforeJson>) -> Markup {
@@ -308,25 +325,55 @@ fn feedback(incident: &Incident, said: &[Feedback]) -> Markup {
     }
 }
 
+/// What happened and what was said of it, each at its own time.
 fn timeline(incident: &Incident, revisions: &[Revision]) -> Markup {
-    let skipped = revisions.len().saturating_sub(REVISIONS_SHOWN);
+    let mut rows: Vec<(Timestamp, Markup)> = Vec::new();
+    let mut happened = |at: Timestamp, what: &str| {
+        rows.push((at, html! { (time(at)) " " span.soft { "happened: " } strong { (what) } }));
+    };
+    happened(incident.verdict.started_at, "first failure (estimated)");
+    if let Some(ended) = incident.ended_at {
+        happened(ended, "nothing above normal from here on");
+    }
+    // What changes nothing that is shown here is left out.
+    let told: Vec<&Revision> = revisions
+        .iter()
+        .enumerate()
+        .filter(|(n, revision)| {
+            let before = n.checked_sub(1).map(|n| &revisions[n].incident);
+            let same = before.is_some_and(|it| {
+                it.summary == revision.incident.summary
+                    && it.classification == revision.incident.classification
+            });
+            revision.reason != Reason::Revised || !same
+        })
+        .map(|(_, revision)| revision)
+        .collect();
+    let skipped = told.len().saturating_sub(REVISIONS_SHOWN);
+    if let Some(first) = told.get(skipped).filter(|_| skipped > 0) {
+        rows.push((first.at, html! { span.soft { (skipped) " earlier revisions" } }));
+    }
+    for (n, revision) in told.iter().enumerate().skip(skipped) {
+        let earlier = n.checked_sub(1).map(|n| &told[n].incident);
+        rows.push((
+            revision.at,
+            html! {
+                (time(revision.at)) " " span.soft { "squall: " } strong { (revision.reason.as_str()) }
+                " · " (Class::parse(&revision.incident.classification).map_or("unknown", class_name))
+                @if earlier.is_none_or(|it| it.summary != revision.incident.summary) {
+                    br; span.soft { (shortened(&revision.incident.summary, 300)) }
+                }
+            },
+        ));
+    }
+    rows.sort_by_key(|(at, _)| *at);
     html! {
         h2 #h-timeline { "What was believed when" }
-        ol.timeline {
-            li { (time(incident.verdict.started_at)) " " strong { "first failure" } " (estimated)" }
-            @if skipped > 0 { li.soft { (skipped) " earlier revisions" } }
-            @for (n, revision) in revisions.iter().enumerate().skip(skipped) {
-                @let earlier = n.checked_sub(1).map(|n| &revisions[n].incident);
-                li {
-                    (time(revision.at)) " " strong { (revision.reason.as_str()) }
-                    " · " (Class::parse(&revision.incident.classification).map_or("unknown", class_name))
-                    @if earlier.is_none_or(|it| it.summary != revision.incident.summary) {
-                        br; span.soft { (shortened(&revision.incident.summary, 300)) }
-                    }
-                }
-            }
-            @if let Some(ended) = incident.ended_at { li { (time(ended)) " " strong { "over" } } }
+        p.soft {
+            "What happened stands at the time at which it happened; what squall made of it, at the poll \
+             that did, which sees a thing a scrape or more later."
         }
+        ol.timeline { @for (_, row) in &rows { li { (row) } } }
     }
 }
 
@@ -360,11 +407,12 @@ fn numbers(incident: &Incident) -> Markup {
                 }
             }
         }
-        @if !verdict.waves.is_empty() {
+        @if let Some(wave) = verdict.waves.first() {
+            @let counted = match wave.counts { Channel::Errors => "Failed requests", Channel::Requests => "Requests" };
             div.scroll {
                 table {
                     caption { "Waves" }
-                    thead { tr { th.num scope="col" { "After" } th scope="col" { "At" } th.num scope="col" { "Requests" } } }
+                    thead { tr { th.num scope="col" { "After the first failure" } th scope="col" { "At" } th.num scope="col" { (counted) } } }
                     tbody {
                         @for wave in &verdict.waves {
                             tr {

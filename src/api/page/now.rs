@@ -15,6 +15,7 @@ use crate::api::incidents::{ListedIncidents, fires, listed, query_of};
 use crate::api::parameters::Parameters;
 use crate::api::{Board, Shared};
 use crate::classify::Class;
+use crate::classify::sentence::MATCHES_NAMED;
 use crate::incident::{Incident, State as Standing, Visibility};
 use crate::series::Timestamp;
 use crate::store::IncidentQuery;
@@ -265,7 +266,9 @@ pub(super) fn rows(incidents: &[Incident], root: &str) -> Markup {
                         }
                         td data-label="What" {
                             (class_chip(verdict.class)) " "
-                            @if let Some(found) = verdict.matches.first() { span.soft { "fits " (shortened(&found.name, NAME_SHOWN)) } }
+                            // One name among many that wait alike would read as an accusation.
+                            @if verdict.matches.len() > MATCHES_NAMED { span.soft { (verdict.matches.len()) " known clients wait like this" } }
+                            @else if let Some(found) = verdict.matches.first() { span.soft { "fits " (shortened(&found.name, NAME_SHOWN)) } }
                             @else if let Some(schedule) = &verdict.schedule { span.soft { (crate::classify::sentence::describe(schedule)) } }
                         }
                         td data-label="State" {

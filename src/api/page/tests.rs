@@ -142,6 +142,9 @@ async fn an_incident_is_told_whole() {
         "picture=correlogram",
         "squall incidents feedback a",
         "<time datetime=\"2026-09-21T14:08:25.086Z\">2026-09-21 14:08:25 UTC</time>",
+        "1,850/s over one scrape",
+        "Failed requests",
+        "(its waits are about 2 % off)",
     ] {
         assert!(html.contains(words), "{words} in {html}");
     }
@@ -156,6 +159,59 @@ async fn an_incident_is_told_whole() {
 }
 
 #[tokio::test]
+async fn clients_that_wait_alike_are_tied_and_not_ranked_by_noise() {
+    let fixture = fixture().await;
+    let mut one = incident("tied");
+    let mut other = one.verdict.matches[0].clone();
+    (one.verdict.matches[0].distance, other.distance) = (0.0020, 0.0022);
+    other.name = "another".to_owned();
+    one.verdict.matches.push(other);
+    keep_drawn(&fixture, &one).await;
+    let (_, html) = page(&fixture, "/incidents/tied").await;
+    assert!(html.contains("2 libraries retry like this, and all of them alike"), "{html}");
+    assert!(!html.contains("% off"), "{html}");
+    let many = one.verdict.matches.clone();
+    one.verdict.matches.extend([many.clone(), many].concat());
+    one.updated_at = one.updated_at.plus_seconds(1.0);
+    keep_drawn(&fixture, &one).await;
+    let (_, html) = page(&fixture, "/").await;
+    assert!(html.contains("6 known clients wait like this") && !html.contains(">fits "), "{html}");
+    one.verdict.matches.truncate(2);
+    one.updated_at = one.updated_at.plus_seconds(1.0);
+    one.verdict.matches[1].distance = 0.0522;
+    keep_drawn(&fixture, &one).await;
+    let (_, html) = page(&fixture, "/incidents/tied").await;
+    assert!(html.contains("the closest first") && html.contains("about 5 % off"), "{html}");
+}
+
+#[tokio::test]
+async fn what_happened_stands_at_its_own_time_and_what_was_said_at_the_poll() {
+    let fixture = fixture().await;
+    let mut one = incident("a");
+    keep_drawn(&fixture, &one).await;
+    // Said again without news: nothing to read.
+    one.updated_at = one.updated_at.plus_seconds(30.0);
+    let revised = |incident: &Incident, reason| {
+        let saved = Saved { reason, incident: incident.clone() };
+        Batch { incidents: vec![saved], ..Batch::default() }
+    };
+    fixture.store.save(&revised(&one, Reason::Revised)).await.unwrap();
+    one.ended_at = Some(one.updated_at);
+    one.state = crate::incident::State::Resolved;
+    one.updated_at = one.updated_at.plus_seconds(80.0);
+    fixture.store.save(&revised(&one, Reason::Resolved)).await.unwrap();
+    let (_, html) = page(&fixture, "/incidents/a").await;
+    let timeline =
+        html.split("id=\"timeline\"").nth(1).unwrap().split("</section>").next().unwrap();
+    let at = |words: &str| timeline.find(words).unwrap_or_else(|| panic!("{words} in {timeline}"));
+    assert!(at("first failure") < at("fired"));
+    assert!(at("fired") < at("nothing above normal from here on"));
+    assert!(at("nothing above normal from here on") < at("resolved"));
+    assert_eq!(timeline.matches("happened: ").count(), 2, "{timeline}");
+    assert_eq!(timeline.matches("squall: ").count(), 2, "{timeline}");
+}
+
+#[tokio::test]
 async fn pictures_are_drawn_of_what_was_kept() {
     let fixture = fixture().await;
     keep_drawn(&fixture, &incident("a")).await;
@@ -167,6 +223,16 @@ async fn pictures_are_drawn_of_what_was_kept() {
     assert!(status == 200 && svg.starts_with("<svg ") && svg.contains("width=\"400\""), "{svg}");
     let (status, _) = page(&fixture, "/api/v1/incidents/a/plot.svg?picture=cake").await;
     assert_eq!(status, 400);
+    let (_, svg) = page(&fixture, "/api/v1/incidents/a/plot.svg?utc_offset=-90").await;
+    assert!(svg.contains("UTC-01:30") && svg.contains("12:38:30"), "{svg}");
+    for wrong in ["841", "-841", "noon", ""] {
+        let path = format!("/api/v1/incidents/a/plot.svg?utc_offset={wrong}");
+        assert_eq!(
+            page(&fixture, &path).await.0,
+            if wrong.is_empty() { 200 } else { 400 },
+            "{path}"
+        );
+    }
     fixture.keep(&incident("bare")).await;
     let (status, _) = page(&fixture, "/api/v1/incidents/bare/plot.svg").await;
     assert_eq!(status, 200);

@@ -1,6 +1,7 @@
 //! Which rules are named, and which are told to be alike.
 
 use super::*;
+use crate::detect::schedule_fit::Channel;
 use crate::series::Timestamp;
 
 fn fitted(family: ScheduleFamily, waits: &[f64], base: f64, factor: f64) -> Schedule {
@@ -147,7 +148,11 @@ fn a_users_rule_is_found_like_any_other() {
 fn waves_of_nobody_behind_the_last_do_not_exclude_a_client_that_gave_up() {
     // Two retries, and a fit that went on for as long as the failures did.
     let schedule = fitted(ScheduleFamily::Exponential, &[1.0, 2.0, 4.0, 8.0], 1.0, 2.0);
-    let wave = |requests: f64| Wave { expected_at: Timestamp::default(), requests };
+    let wave = |requests: f64| Wave {
+        expected_at: Timestamp::default(),
+        requests,
+        counts: Channel::Requests,
+    };
     let waves = [2000.0, 1990.0, 1980.0, 12.0, 3.0].map(wave);
     let rules = Rules::builtin();
     let own =

@@ -10,10 +10,10 @@ use super::Line;
 
 /// What each dependency's clients do when it fails, for people.
 const CLIENTS: &[(&str, &str)] = &[
-    ("payments", "1,200 clients wait 1, 2, 4, 8, … s and come back together"),
-    ("sessions", "500 clients wait 10 s each time and come back together"),
-    ("inventory", "1,000 clients wait with full jitter, as they should"),
-    ("search", "its users try again at once, three times"),
+    ("payments", "1,200 clients of `checkout` wait 1, 2, 4, 8, … s and come back together"),
+    ("sessions", "500 clients of `mobile-app` wait 10 s each time and come back together"),
+    ("inventory", "1,000 clients of `warehouse` wait with full jitter, as they should"),
+    ("search", "the users of `web-shop` try again at once, three times"),
 ];
 
 /// A trouble to come.

@@ -16,19 +16,27 @@
   var themes = ["auto", "light", "dark"];
   var theme = stored("squall.theme") || "auto";
   var themeButton = byId("theme");
-  // A picture knows the theme of the system, and has to be asked for in another.
-  var showThemeOfPictures = function (within) {
+  // A picture knows the theme of the system and UTC, and has to be asked for in any other.
+  var zone = stored("squall.zone") || "utc";
+  var askForPictures = function (within) {
+    var wanted = theme === "auto" ? "" : "&theme=" + theme;
+    if (zone !== "utc") {
+      // As it was when it happened: summer time may have ended since.
+      var shown = within.querySelector(".facts time[datetime]");
+      var at = shown ? new Date(shown.getAttribute("datetime")) : new Date();
+      wanted = "&utc_offset=" + -at.getTimezoneOffset() + wanted;
+    }
     within.querySelectorAll("img[src*='plot.svg?'], source[srcset*='plot.svg?']").forEach(function (element) {
       var name = element.hasAttribute("srcset") ? "srcset" : "src";
       var had = element.getAttribute(name);
-      var wanted = had.replace(/&theme=\w+/, "") + (theme === "auto" ? "" : "&theme=" + theme);
-      if (wanted !== had) { element.setAttribute(name, wanted); }
+      var asked = had.replace(/&(theme|utc_offset)=[-\w]+/g, "") + wanted;
+      if (asked !== had) { element.setAttribute(name, asked); }
     });
   };
   var showTheme = function () {
     if (theme === "auto") { delete document.documentElement.dataset.theme; }
     else { document.documentElement.dataset.theme = theme; }
-    showThemeOfPictures(document);
+    askForPictures(document);
     themeButton.textContent = "Theme: " + theme;
   };
   themeButton.hidden = false;
@@ -40,7 +48,6 @@
   showTheme();
 
   // Time zone: UTC, as it was written, or that of the reader.
-  var zone = stored("squall.zone") || "utc";
   var zoneButton = byId("zone");
   var localZone = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
   var two = function (n) { return (n < 10 ? "0" : "") + n; };
@@ -62,8 +69,9 @@
   };
   var showZone = function () {
     zoneButton.textContent = zone === "utc" ? "Times: UTC" : "Times: local";
-    byId("zonename").textContent = zone === "utc" ? "UTC" : localZone + " (pictures: UTC)";
+    byId("zonename").textContent = zone === "utc" ? "UTC" : localZone;
     showTimes(document);
+    askForPictures(document);
   };
   zoneButton.hidden = false;
   zoneButton.addEventListener("click", function () {
@@ -92,7 +100,7 @@
       var fresh = new DOMParser().parseFromString(text, "text/html");
       // As the reader wants it, before it is compared: what has not changed stays untouched.
       showTimes(fresh);
-      showThemeOfPictures(fresh);
+      askForPictures(fresh);
       document.querySelectorAll("[data-live][id]").forEach(function (old) {
         var found = fresh.getElementById(old.id);
         if (!found || found.isEqualNode(old)) { return; }
