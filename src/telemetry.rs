@@ -58,6 +58,9 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), InvalidLevel> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Else a line that cannot be written (the disk of the log is full) is told on the same
+        // stream, and the standard library panics.
+        .log_internal_errors(false)
         .with_timer(Utc);
     let outcome = match format {
         LogFormat::Logfmt => builder.with_ansi(false).try_init(),

@@ -31,7 +31,8 @@ const ID_BYTES_MAX: usize = 128;
 /// `GET /api/v1/incidents`
 ///
 /// What is pending is live only: the record begins when an incident fires. So the first page is
-/// what is pending, and then the record. While the store does not answer, what is live is all.
+/// what is pending, and then the record. While the store does not answer, what is live is all; while
+/// it takes no writes, what is live goes before what it holds.
 pub(super) async fn list(
     State(shared): State<Shared>,
     RawQuery(query): RawQuery,
@@ -71,7 +72,19 @@ pub(super) async fn listed(
     match shared.store.incidents(query).await {
         Ok(page) => {
             let mut incidents = live(true);
-            incidents.extend(page.incidents);
+            if board.storage_fault.is_some() {
+                let oldest = page.next.as_ref().and_then(|_| page.incidents.last());
+                let oldest = oldest.map(|it| it.verdict.started_at);
+                // What is older comes with a later page.
+                incidents.extend(live(false).into_iter().filter(|it| {
+                    it.state != Standing::Pending
+                        && oldest.is_none_or(|oldest| it.verdict.started_at >= oldest)
+                }));
+            }
+            let is_newer = |it: &&Incident| {
+                board.storage_fault.is_some() && board.incidents.iter().any(|live| live.id == it.id)
+            };
+            incidents.extend(page.incidents.iter().filter(|it| !is_newer(it)).cloned());
             let next_cursor = page.next.map(|cursor| cursor.to_string());
             Ok(ListedIncidents { incidents, next_cursor, warnings: Vec::new() })
         }

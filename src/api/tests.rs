@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::incident::{DependencyKey, State as Standing, Visibility};
+use crate::incident::{DependencyKey, IncidentId, State as Standing, Visibility};
 use crate::series::{Labels, Timestamp};
 use crate::store::{Batch, Reason, Saved, SqlStore};
 use crate::wire::IncidentJson;
@@ -99,7 +99,7 @@ pub(super) fn incident(id: &str) -> Incident {
     let text = include_str!("../../tests/golden/record/incident.json");
     let wire: IncidentJson = serde_json::from_str(text).unwrap();
     let mut incident = Incident::try_from(wire).unwrap();
-    incident.id = crate::incident::IncidentId(id.to_owned());
+    incident.id = IncidentId(id.to_owned());
     incident
 }
 
@@ -269,6 +269,41 @@ async fn what_a_source_does_not_answer_is_said_beside_what_it_did() {
     fixture.board.send_replace(Arc::new(Board { sources, ..Board::default() }));
     let (status, body) = fixture.get("/api/v1/dependencies").await;
     assert_eq!((status, &body["warnings"]), (200, &json!(["source `main`: `http`: timed out"])));
+}
+
+#[tokio::test]
+async fn what_fires_while_the_record_takes_no_writes_is_listed() {
+    let fixture = fixture().await;
+    let mut old = incident("was-saved");
+    old.state = Standing::Firing;
+    old.ended_at = None;
+    fixture.keep(&old).await;
+    let unsaved = Incident { id: IncidentId("is-not-saved".to_owned()), ..old.clone() };
+    let ended = Incident { state: Standing::Resolved, ended_at: Some(old.updated_at), ..old };
+    let board = Board {
+        incidents: vec![unsaved, ended],
+        storage_fault: Some("full".to_owned()),
+        ..Board::default()
+    };
+    fixture.board.send_replace(Arc::new(board.clone()));
+    let listed = async |query: &str| {
+        let (_, body) = fixture.get(&format!("/api/v1/incidents{query}")).await;
+        let all = body["data"]["incidents"].as_array().expect("a list").clone();
+        let mut all: Vec<(String, String)> = all
+            .iter()
+            .map(|it| [&it["id"], &it["state"]].map(|it| it.as_str().unwrap_or("").to_owned()))
+            .map(|[id, state]| (id, state))
+            .collect();
+        all.sort();
+        all
+    };
+    let pair = |id: &str, state: &str| (id.to_owned(), state.to_owned());
+    let both = [pair("is-not-saved", "firing"), pair("was-saved", "resolved")];
+    assert_eq!(listed("").await, both);
+    assert_eq!(listed("?state=firing").await, both[..1]);
+    // The record alone, once it takes writes.
+    fixture.board.send_replace(Arc::new(Board { storage_fault: None, ..board }));
+    assert_eq!(listed("").await, [pair("was-saved", "firing")]);
 }
 
 #[tokio::test]

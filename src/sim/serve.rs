@@ -3,13 +3,15 @@
 //! With it anything that reads a Prometheus can be tried on a storm: squall, a dashboard, an alert.
 //! It answers raw samples by an instant query on a range selector as Prometheus does (left-open
 //! range, sorted labels, values as text), latest samples for a plain selector, and the few listings
-//! that a client asks for. It evaluates nothing: `rate(…)` is refused, as `bad_data`.
+//! and counts that `squall doctor` asks for. It evaluates no more: `rate(…)` is refused, as
+//! `bad_data`.
 //!
 //! The simulation itself stays synchronous and knows no clock. Each request brings the world to the
 //! present first, so that what is answered is complete up to that instant. This file alone of `sim`
 //! knows axum: it is a second face of the laboratory, not of squall's own API.
 
 mod answers;
+mod query;
 mod selector;
 
 use std::future::Future;

@@ -1,5 +1,5 @@
 //! A Prometheus on its bad days: the daemon stays up, says what it cannot see, opens and ends
-//! nothing, and recovers.
+//! nothing, asks no more than its budget allows, and recovers.
 
 use std::fs;
 use std::time::Duration;
@@ -40,6 +40,14 @@ const EMPTY: Manner = Manner::Say(
     r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#,
 );
 
+/// Requests of one poll to a server in order: two selectors, and now and then its clock.
+const ASKED_MAX: usize = 3;
+/// Requests of one poll to a server that fails, on the average of several: the budget is a poll
+/// interval of 1 s, in which full jitter from 200 ms on has room for four or five.
+const RETRIED_MAX: usize = 9;
+/// Polls over which requests are counted.
+const POLLS: usize = 6;
+
 /// Longest wait for one change.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -76,10 +84,20 @@ fn a_daemon_stays_up_says_what_it_cannot_see_and_recovers() {
         get(port, "/metrics").is_some_and(|answer| answer.body.contains(&line))
     };
     wait_until("squall sees", LIMIT, || up("1"));
+    let of_one_poll = |name: &str| {
+        let (asked, done) = (proxy.asked(), polls(port));
+        wait_until(&format!("some polls are done ({name})"), LIMIT, || polls(port) >= done + POLLS);
+        // Those of the polls under way at either end count as well.
+        (proxy.asked() - asked) / (polls(port) - done + 1)
+    };
+    let asked = of_one_poll("in order");
+    assert!((1..=ASKED_MAX).contains(&asked), "{asked} requests a poll to a server in order");
     for (name, manner) in BAD_DAYS {
         proxy.turn(*manner);
         wait_until(&format!("squall says that it cannot see ({name})"), LIMIT, || up("0"));
         assert!(!daemon.has_ended(), "{name}: {}", daemon.output());
+        let asked = of_one_poll(name);
+        assert!(asked <= RETRIED_MAX, "{asked} requests a poll to a server that says {name}");
         assert_eq!(get(port, "/-/healthy").map(|answer| answer.status), Some(200), "{name}");
         proxy.turn(Manner::Pass);
         wait_until(&format!("squall sees again ({name})"), LIMIT, || up("1"));
@@ -95,8 +113,22 @@ fn a_daemon_stays_up_says_what_it_cannot_see_and_recovers() {
 
 /// Questions that the daemon has asked its source so far.
 fn queries(port: u16) -> f64 {
+    metric(port, "squall_source_queries_total{source=\"main\"} ")
+}
+
+/// Polls that the daemon has done so far.
+fn polls(port: u16) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a counter of some hundreds"
+    )]
+    let polls = metric(port, "squall_poll_duration_seconds_count{source=\"main\"} ") as usize;
+    polls
+}
+
+fn metric(port: u16, line: &str) -> f64 {
     let metrics = get(port, "/metrics").map(|answer| answer.body).unwrap_or_default();
-    let line = "squall_source_queries_total{source=\"main\"} ";
     let value = metrics.lines().find_map(|it| it.strip_prefix(line));
     value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
 }

@@ -1,115 +1,25 @@
 //! The daemon on a paused clock: a simulated fleet behind the `Source` trait, a store in memory,
 //! and an hour that passes in a second. Each test is a story, and says what must not happen too.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use squall::api::{EVENTS_KEPT, WebConfig};
 use squall::classify::Class;
 use squall::clock::{Clock, TokioClock};
-use squall::config;
-use squall::daemon::{self, Loaded, Setup};
+use squall::daemon;
 use squall::incident::{DependencyKey, Incident, IncidentId, State};
 use squall::rules::Rules;
-use squall::series::selector::Selector;
-use squall::series::table::LabelBuffer;
 use squall::series::{Labels, Timestamp};
 use squall::sim::scenario::Scenario;
-use squall::sim::world::World;
-use squall::source::{Answer, Answering, SampleSink, Source, SourceError, Window};
 use squall::store::{Event, Reason, Store};
 use squall::telemetry::Metrics;
-use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::support::fleet::{BEGIN, Fleet, Manner, start};
 use crate::support::memory_store::MemoryStore;
 
-/// The wall time at which every story begins.
-const BEGIN: Timestamp = Timestamp::from_millis(1_790_000_000_000);
-
-/// What the source does when it is asked.
-const ANSWERS: u8 = 0;
-const FAILS: u8 = 1;
-const WARNS: u8 = 2;
-
-/// A simulated fleet that is asked like a Prometheus.
-#[derive(Debug)]
-struct Fleet {
-    world: Mutex<World>,
-    clock: TokioClock,
-    manner: AtomicU8,
-}
-
-impl Fleet {
-    fn new(text: &str, clock: TokioClock) -> Arc<Self> {
-        let mut scenario =
-            Scenario::parse("story", text, &Rules::builtin()).expect("a good scenario");
-        scenario.start_unix_seconds = BEGIN.seconds();
-        let world = Mutex::new(World::new(&scenario, 7));
-        Arc::new(Self { world, clock, manner: AtomicU8::new(ANSWERS) })
-    }
-
-    fn behave(&self, manner: u8) {
-        self.manner.store(manner, Ordering::Relaxed);
-    }
-}
-
-/// The same fleet, as the daemon owns it.
-#[derive(Debug)]
-struct Asked(Arc<Fleet>);
-
-impl Source for Asked {
-    fn name(&self) -> &str {
-        "main"
-    }
-
-    fn samples<'a>(
-        &'a self,
-        selector: &'a Selector,
-        window: Window,
-        sink: &'a mut dyn SampleSink,
-    ) -> Answering<'a, Answer> {
-        Box::pin(async move {
-            let manner = self.0.manner.load(Ordering::Relaxed);
-            if manner == FAILS {
-                let limit = Duration::from_secs(10);
-                return Err(SourceError::Timeout { source_name: "main".to_owned(), limit });
-            }
-            let mut world = self.0.world.lock().expect("no story panics here");
-            world.advance(self.0.clock.now().seconds_since(BEGIN));
-            let mut answer = Answer::default();
-            let mut buffer = LabelBuffer::default();
-            for series in world.series() {
-                if !selector.matches(&series.labels) {
-                    continue;
-                }
-                buffer.clear();
-                for (name, value) in series.labels.iter() {
-                    buffer.push(name, value);
-                }
-                answer.series += 1;
-                if sink.series(&mut buffer) {
-                    for sample in &series.samples {
-                        if sample.at > window.after && sample.at <= window.until {
-                            sink.sample(*sample);
-                            answer.samples += 1;
-                        }
-                    }
-                }
-            }
-            if manner == WARNS {
-                answer.warnings.push("a store did not answer".to_owned());
-            }
-            Ok(answer)
-        })
-    }
-
-    fn now(&self) -> Answering<'_, Timestamp> {
-        Box::pin(async move { Ok(self.0.clock.now()) })
-    }
-}
+/// How often the daemon of a story asks.
+const POLL: Duration = Duration::from_secs(1);
 
 /// A running daemon and what it works on.
 struct Story {
@@ -129,9 +39,11 @@ impl Story {
     /// A daemon that starts at `now`, with what the record holds.
     async fn begin_at(now: Timestamp, scenario: &str, store: Arc<MemoryStore>) -> Self {
         let clock = TokioClock::starting_at(now);
-        let fleet = Fleet::new(scenario, clock);
+        let scenario =
+            Scenario::parse("story", scenario, &Rules::builtin()).expect("a good scenario");
+        let fleet = Fleet::new(scenario, 7, clock);
         let metrics = Metrics::new();
-        let (stop, daemon) = start(&fleet, &store, clock, metrics.clone()).await;
+        let (stop, daemon) = start(&fleet, &store, clock, metrics.clone(), POLL).await;
         Self { clock, fleet, store, metrics, stop, daemon }
     }
 
@@ -179,44 +91,6 @@ impl Story {
     }
 }
 
-async fn start(
-    fleet: &Arc<Fleet>,
-    store: &Arc<MemoryStore>,
-    clock: TokioClock,
-    metrics: Metrics,
-) -> (CancellationToken, tokio::task::JoinHandle<Result<(), daemon::DaemonError>>) {
-    let rules = Rules::builtin();
-    // Nobody listens at the webhook: what counts here is what is kept for it.
-    let text = "
-prometheus: [{name: main, url: 'http://127.0.0.1:9', poll_interval: 1s}]
-watch:
-  - name: http
-    requests: http_client_requests_total
-    errors: http_client_requests_total{code=~\"5..\"}
-    by: [dependency]
-notify: [{webhook: {url: 'http://127.0.0.1:9/'}}]
-";
-    let config = config::read(text, Path::new(""), &rules).expect("a good configuration");
-    let loaded = Loaded { config, web: WebConfig::default() };
-    let fleet = Arc::clone(fleet);
-    let again = loaded.clone();
-    let setup = Setup {
-        loaded,
-        loader: Box::new(move || Ok(again.clone())),
-        sources: Box::new(move |_| Ok(Box::new(Asked(Arc::clone(&fleet))))),
-        store: Arc::clone(store) as Arc<dyn Store>,
-        listener: tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port"),
-        external_url: "http://squall.example".to_owned(),
-        clock: Arc::new(clock),
-        pipeline: squall::pipeline::Config::default(),
-        metrics,
-        changes: broadcast::channel(EVENTS_KEPT).0,
-    };
-    let stop = CancellationToken::new();
-    let daemon = tokio::spawn(daemon::run(setup, mpsc::channel(1), stop.clone()));
-    (stop, daemon)
-}
-
 /// A herd that fails together at 120 s and comes back on 1, 2, 4, … s without jitter.
 const HERD: &str = "
 about: A herd.
@@ -257,14 +131,14 @@ async fn a_source_that_fails_in_mid_storm_neither_opens_nor_ends_anything() {
     let story = Story::begin(HERD).await;
     story.until(148.0).await;
     let fired = story.expect_one(Class::BackoffWithoutJitter);
-    story.fleet.behave(FAILS);
+    story.fleet.behave(Manner::Fails);
     story.until(700.0).await;
     let still = story.expect_one(Class::BackoffWithoutJitter);
     assert_eq!(
         (still.state, still.updated_at <= fired.updated_at.plus_seconds(5.0)),
         (State::Firing, true)
     );
-    story.fleet.behave(ANSWERS);
+    story.fleet.behave(Manner::Answers);
     story.until(1000.0).await;
     assert_eq!(story.expect_one(Class::BackoffWithoutJitter).state, State::Resolved);
     story.end().await;
@@ -274,10 +148,10 @@ async fn a_source_that_fails_in_mid_storm_neither_opens_nor_ends_anything() {
 async fn an_answer_with_warnings_opens_nothing_until_it_is_whole_again() {
     let story = Story::begin(HERD).await;
     story.until(100.0).await;
-    story.fleet.behave(WARNS);
+    story.fleet.behave(Manner::Warns);
     story.until(150.0).await;
     assert!(story.incidents().is_empty(), "{:#?}", story.incidents());
-    story.fleet.behave(ANSWERS);
+    story.fleet.behave(Manner::Answers);
     story.until(170.0).await;
     story.expect_one(Class::BackoffWithoutJitter);
     story.end().await;

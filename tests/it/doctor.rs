@@ -189,3 +189,38 @@ fn the_configuration_runs(folder: &Path, url: &str) {
     assert_eq!(origins.len(), 4, "{again:#}");
     assert_eq!(daemon.terminate(), Some(0));
 }
+
+#[test]
+fn a_served_simulation_is_examined_as_a_prometheus_is() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let port = free_port();
+    let mut command = squall();
+    command.args(["simulate", "layers", "--speed=20", &format!("--serve=127.0.0.1:{port}")]);
+    let _fleet = Program::start("fleet", folder.path(), &mut command);
+    let url = format!("http://127.0.0.1:{port}");
+    wait_until("the simulation is served", Duration::from_secs(60), || {
+        get(port, "/-/ready").is_some_and(|answer| answer.status == 200)
+    });
+    let found = wait_for(BASELINE_LIMIT, || {
+        let report = report(folder.path(), &url);
+        let watches = report["sources"][0]["watches"].as_array()?;
+        let seen = watches.first()?["dependencies"].as_array()?;
+        (seen.len() == 3 && seen.iter().all(|it| it["state"] == "watched")).then_some(report)
+    })
+    .expect("every dependency has a baseline in time");
+    let source = &found["sources"][0];
+    assert_eq!(source["warnings"], serde_json::json!([]), "{source:#}");
+    assert_eq!(source["version"], "3.5.0", "{source:#}");
+    assert_eq!(source["scrapes"][0]["interval"], "1s", "{source:#}");
+    let watch = watch(&found, "http-client-requests");
+    assert_eq!(watch["standing"], "ready", "{watch:#}");
+    let names: Vec<&Value> =
+        watch["dependencies"].as_array().into_iter().flatten().map(|it| &it["name"]).collect();
+    for name in ["a", "b", "c"] {
+        assert!(names.iter().any(|it| *it == name), "{name}: {names:?}");
+    }
+    // A guess at a counter that no preset reads needs its largest series.
+    let query = "/api/v1/query?query=topk(2,%20http_client_requests_total)";
+    let largest = get(port, query).expect("an answer").json();
+    assert_eq!(largest["data"]["result"].as_array().map(Vec::len), Some(2), "{largest:#}");
+}

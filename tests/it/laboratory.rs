@@ -75,7 +75,22 @@ fn check(name: &str) {
             assert!(late.abs() <= allowed, "{name}: {said:?}, the onset is at {onset} s");
         }
     }
-    assert!(incidents.iter().filter(|i| pages(i)).count() <= 1, "{name}: {said:?}");
+    let mut paged: Vec<_> =
+        incidents.iter().filter(|it| pages(it)).map(|it| &it.dependency).collect();
+    let pages = paged.len();
+    paged.sort();
+    paged.dedup();
+    assert_eq!(paged.len(), pages, "{name}: one page for each dependency, {said:?}");
+}
+
+/// Checks it, and that the class named first is said, and not only one that will do.
+fn check_named(name: &str) {
+    check(name);
+    let scenario = built_in(name);
+    let incidents = replay(&run(&scenario, 1).series, scenario.scrape.interval_seconds);
+    let class = scenario.expect.accept.first().expect("a class");
+    let said: Vec<&str> = incidents.iter().map(|it| it.verdict.class.as_str()).collect();
+    assert!(said.contains(&class.as_str()), "{name}: said {said:?}, and not {class}");
 }
 
 #[test]
@@ -114,6 +129,30 @@ fn real_cases_with_waves_are_named() {
     for name in ["case-s12-retry-after-5s", "case-s14-added-jitter", "syn-retransmission"] {
         check(name);
     }
+}
+
+#[test]
+fn real_cases_of_floods_are_named() {
+    for name in ["case-f02-hot-loader", "case-f20-instant-retries", "case-f22-sync-loop"] {
+        check_named(name);
+    }
+}
+
+#[test]
+fn real_cases_of_floods_of_many_clients_are_named() {
+    for name in ["case-f21-poll-until-answered", "case-f30-devices"] {
+        check_named(name);
+    }
+}
+
+#[test]
+fn a_flood_of_three_layers_is_named_in_each() {
+    check_named("layers");
+}
+
+#[test]
+fn a_schedule_whose_waits_grow_to_minutes_is_named() {
+    check_named("case-s07-jobs-n4");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod config;
 mod daemon;
 mod doctor;
 mod evidence;
+mod full_disk;
 mod grafana;
 mod laboratory;
 mod manners;

@@ -228,9 +228,20 @@ fn a_dump_is_analysed_by_the_presets_whose_metrics_are_in_it() {
         .collect();
     assert!(!effects.is_empty(), "{incident:#}");
 
-    // Metrics of nobody's convention: nothing is found, and it is said what to give.
-    let nothing: Value =
+    // The simulator's own dump needs no option, and its dependency is found by its label.
+    let found: Value =
         serde_json::from_slice(&run(&["analyze", "plain.om", "--format=json"])).expect("JSON");
+    let incident = &found["incidents"][0];
+    let told = ["watch", "dependency", "classification"].map(|key| incident[key].clone());
+    let wanted = ["http-client-requests", "apiserver", "backoff-without-jitter"];
+    assert_eq!(told, wanted, "{found:#}");
+    assert_eq!(found["warnings"], serde_json::json!([]), "{found:#}");
+
+    // Metrics of nobody's convention: nothing is found, and it is said what to give.
+    let odd = plain.replace("http_client_requests", "odd_requests");
+    fs::write(folder.path().join("odd.om"), odd).expect("a dump");
+    let nothing: Value =
+        serde_json::from_slice(&run(&["analyze", "odd.om", "--format=json"])).expect("JSON");
     assert_eq!(nothing["incidents"].as_array().map(Vec::len), Some(0));
     let warnings = nothing["warnings"].to_string();
     assert!(warnings.contains("give --requests or --config.file"), "{warnings}");

@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: programs that end with their test, free ports, and waiting on
 //! conditions instead of on time.
 
+pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod memory_store;
 pub(crate) mod process;

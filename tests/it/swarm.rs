@@ -1,16 +1,24 @@
-//! A swarm of drawn worlds with faults of the world outside, and what must hold in all of them.
+//! A swarm of drawn worlds with faults of the world outside, and what must hold in all of them: of
+//! what is said (one incident for each storm, no page from faults of the data, nothing twice after a
+//! restart), and of what is asked (a bounded rate of own questions).
 //!
 //! One seed draws everything: the kind of the case, its sampling, which polls fail, when the daemon
 //! restarts. A failure names the command that repeats it, faults and all, and the one that gives its
 //! samples to whatever else one would try on them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
+use squall::clock::TokioClock;
 use squall::incident::{Incident, State};
 use squall::pipeline::{Reason, Trust};
 use squall::sim::corpus::{CaseKind, LabelledCase, Sampling, draw_case};
 use squall::sim::random::Draws;
+use squall::telemetry::Metrics;
 
+use crate::support::fleet::{BEGIN, Fleet, Question, SELECTORS, start};
+use crate::support::memory_store::MemoryStore;
 use crate::support::replay::{arrivals, give, keep, pages, pipeline};
 
 /// Worlds in all; each test takes a quarter, so that they run side by side.
@@ -157,4 +165,80 @@ fn the_third_quarter_of_the_swarm_holds() {
 #[test]
 fn the_fourth_quarter_of_the_swarm_holds() {
     swarm(3, "the_fourth_quarter_of_the_swarm_holds");
+}
+
+/// Worlds in which a whole daemon asks, each with a server that fails, is late, and answers in part.
+const ASKED_SEEDS: u64 = 8;
+/// Polls between two looks at the server's clock, as the daemon has it.
+const CLOCK_POLLS: f64 = 100.0;
+
+#[tokio::test(start_paused = true)]
+async fn no_daemon_of_the_swarm_asks_more_than_it_may() {
+    for seed in 0..ASKED_SEEDS {
+        let mut draws = Draws::new(seed, 98);
+        let case = draw_case(draws.pick(&CaseKind::ALL), draws.pick(&SAMPLINGS), seed);
+        let poll = Duration::from_secs(draws.pick(&[5, 15, 30]));
+        let clock = TokioClock::starting_at(BEGIN);
+        let luck = Draws::new(seed, 97);
+        let fleet = Fleet::moody(case.scenario.clone(), seed, clock, luck);
+        let store = Arc::new(MemoryStore::default());
+        // It runs to the middle, and again from there to the end.
+        let half = Duration::from_secs_f64(case.scenario.duration_seconds / 2.0);
+        for _ in 0..2 {
+            let (stop, daemon) = start(&fleet, &store, clock, Metrics::new(), poll).await;
+            tokio::time::sleep(half).await;
+            stop.cancel();
+            daemon.await.expect("no panic").expect("an end in order");
+        }
+        let faults = ill_manners(&fleet.questions(), fleet.looks_at_the_clock(), poll, half * 2);
+        assert!(
+            faults.is_empty(),
+            "seed {seed}, polls every {poll:?}: {}\nagain: cargo test --locked --test it -- \
+             swarm::no_daemon_of_the_swarm_asks_more_than_it_may\nits samples: squall simulate {}",
+            faults.join("\n"),
+            case.name()
+        );
+    }
+}
+
+/// What is wrong with the questions of a daemon that was started twice.
+fn ill_manners(asked: &[Question], looks: usize, poll: Duration, whole: Duration) -> Vec<String> {
+    let poll = poll.as_secs_f64();
+    let mut faults = Vec::new();
+    // However late the server is: one question at a time, and what was missed is not made up for.
+    if let Some(two) = asked.iter().find(|it| it.beside > 0) {
+        faults.push(format!("{two:?} was put before the last one was answered"));
+    }
+    for span in [poll, 60.0_f64.max(2.0 * poll), 600.0] {
+        #[expect(clippy::cast_precision_loss, reason = "some hundreds")]
+        // A poll on either edge, and one more where the second daemon begins anew.
+        let most = SELECTORS as f64 * ((span / poll).floor() + 2.0);
+        for (index, first) in asked.iter().enumerate() {
+            let within =
+                asked[index..].iter().take_while(|it| it.at.seconds_since(first.at) < span);
+            #[expect(clippy::cast_precision_loss, reason = "some hundreds")]
+            let within = within.count() as f64;
+            if within > most {
+                faults.push(format!("{within} questions in {span} s, {most} may be"));
+                break;
+            }
+        }
+    }
+    // No answer may grow without bound however long the server was away.
+    if let Some(long) = asked.iter().find(|it| it.window_seconds > 3600.0) {
+        faults.push(format!("{long:?} reaches back over an hour"));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few")]
+    let looks = looks as f64;
+    let most = 2.0 + whole.as_secs_f64() / poll / CLOCK_POLLS;
+    if looks > most {
+        faults.push(format!("{looks} looks at the clock, {most} may be"));
+    }
+    // A daemon that asks nothing is not polite but dead.
+    let least = SELECTORS as f64 * whole.as_secs_f64() / poll / 4.0;
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    if (asked.len() as f64) < least {
+        faults.push(format!("{} questions, {least} at the least", asked.len()));
+    }
+    faults
 }

@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::SimulatedSeries;
 use super::Live;
-use super::selector::{Query, Selector, parse};
+use super::query::{Expression, Query, Vector, parse};
+use super::selector::Selector;
 use crate::series::{Labels, Sample, Timestamp};
 
 /// How far back a plain selector looks, as Prometheus does.
@@ -28,6 +29,7 @@ pub(super) fn router() -> Router<Arc<Live>> {
         .route("/api/v1/label/{name}/values", get(label_values))
         .route("/api/v1/metadata", get(metadata))
         .route("/api/v1/targets", get(targets))
+        .route("/api/v1/alertmanagers", get(alertmanagers))
         .route("/api/v1/status/buildinfo", get(buildinfo))
         .route("/api/v1/status/runtimeinfo", get(runtimeinfo))
 }
@@ -80,22 +82,36 @@ fn query_with(live: &Live, parameters: &Parameters) -> Response {
             "resultType": "scalar",
             "result": [seconds(at), format!("{}", at.seconds())],
         })),
-        Ok(Query::Select(selector, Some(range))) => {
-            let result = matching(world.series(), &selector, |samples| {
-                let from = at.plus_seconds(-range);
-                let values: Vec<Value> = inside(samples, from, at)
-                    .map(|sample| json!([seconds(sample.at), sample.value.to_string()]))
-                    .collect();
-                (!values.is_empty()).then(|| ("values", Value::from(values)))
-            });
+        Ok(Query::Range(selector, range)) => {
+            let from = at.plus_seconds(-range);
+            let result: Vec<Value> = matching(world.series(), &selector)
+                .filter_map(|one| {
+                    let values: Vec<Value> = inside(&one.samples, from, at)
+                        .map(|sample| json!([seconds(sample.at), sample.value.to_string()]))
+                        .collect();
+                    (!values.is_empty())
+                        .then(|| json!({"metric": object(&one.labels), "values": values}))
+                })
+                .collect();
             success(json!({"resultType": "matrix", "result": result}))
         }
-        Ok(Query::Select(selector, None)) => {
-            let result = matching(world.series(), &selector, |samples| {
+        Ok(Query::Vector(expression)) => {
+            let latest = |selector: &Selector| -> Vector {
                 let from = at.plus_seconds(-LOOKBACK_SECONDS);
-                let last = inside(samples, from, at).last()?;
-                Some(("value", json!([seconds(at), last.value.to_string()])))
-            });
+                matching(world.series(), selector)
+                    .filter_map(|one| {
+                        let last = inside(&one.samples, from, at).last()?;
+                        Some((one.labels.clone(), last.value))
+                    })
+                    .collect()
+            };
+            let result: Vec<Value> = expression
+                .value(&latest)
+                .iter()
+                .map(|(labels, value)| {
+                    json!({"metric": object(labels), "value": [seconds(at), value.to_string()]})
+                })
+                .collect();
             success(json!({"resultType": "vector", "result": result}))
         }
     }
@@ -119,21 +135,15 @@ fn inside(
     kept.into_values()
 }
 
-fn matching(
-    series: &[SimulatedSeries],
+/// The series of a selector, in the order of their labels.
+fn matching<'s>(
+    series: &'s [SimulatedSeries],
     selector: &Selector,
-    of: impl Fn(&[Sample]) -> Option<(&'static str, Value)>,
-) -> Vec<Value> {
+) -> impl Iterator<Item = &'s SimulatedSeries> + use<'s> {
     let mut found: Vec<&SimulatedSeries> =
         series.iter().filter(|one| selector.matches(&one.labels)).collect();
     found.sort_by(|a, b| a.labels.cmp(&b.labels));
-    found
-        .into_iter()
-        .filter_map(|one| {
-            let (key, value) = of(&one.samples)?;
-            Some(json!({"metric": object(&one.labels), key: value}))
-        })
-        .collect()
+    found.into_iter()
 }
 
 fn object(labels: &Labels) -> Value {
@@ -174,7 +184,7 @@ fn series_with(live: &Live, parameters: &Parameters) -> Response {
     let mut selectors = Vec::new();
     for (_, text) in parameters.iter().filter(|(key, _)| key == "match[]") {
         match parse(text) {
-            Ok(Query::Select(selector, None)) => selectors.push(selector),
+            Ok(Query::Vector(Expression::Select(selector))) => selectors.push(selector),
             Ok(_) => return bad_data("invalid parameter \"match[]\": must be a plain selector"),
             Err(says) => return bad_data(&format!("invalid parameter \"match[]\": {says}")),
         }
@@ -203,7 +213,7 @@ async fn label_values(
 ) -> Response {
     let mut selectors = Vec::new();
     for (_, text) in parameters.iter().filter(|(key, _)| key == "match[]") {
-        if let Ok(Query::Select(selector, None)) = parse(text) {
+        if let Ok(Query::Vector(Expression::Select(selector))) = parse(text) {
             selectors.push(selector);
         }
     }
@@ -264,6 +274,11 @@ async fn targets(State(live): State<Arc<Live>>) -> Response {
         })
         .collect();
     success(json!({"activeTargets": active, "droppedTargets": [], "droppedTargetCounts": {}}))
+}
+
+/// Nobody is told of anything here.
+async fn alertmanagers() -> Response {
+    success(json!({"activeAlertmanagers": [], "droppedAlertmanagers": []}))
 }
 
 fn rfc3339(at: Timestamp) -> String {

@@ -1,17 +1,8 @@
-//! The part of PromQL that reads raw counters: a selector, with or without a range.
+//! Selectors of PromQL: which series of the simulated scrapes are asked for.
 
 use regex::Regex;
 
 use crate::series::Labels;
-
-/// What is asked for.
-#[derive(Debug)]
-pub(super) enum Query {
-    /// `time()`.
-    Time,
-    /// A selector, and the seconds of its range.
-    Select(Selector, Option<f64>),
-}
 
 /// Matchers on labels, `__name__` among them.
 #[derive(Debug, Default)]
@@ -39,41 +30,28 @@ impl Selector {
     }
 }
 
-/// Reads a query; the error is what is wrong, for the person who wrote it.
-pub(super) fn parse(text: &str) -> Result<Query, String> {
-    let text = text.trim();
-    if text == "time()" {
-        return Ok(Query::Time);
-    }
-    let mut rest = text;
-    let name_end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
-    let (name, after) = rest.split_at(name_end.unwrap_or(rest.len()));
+/// Reads a selector at the start of a text, and returns what follows it; the error is what is wrong,
+/// for the person who wrote it.
+pub(super) fn selector(text: &str) -> Result<(Selector, &str), String> {
+    let (name, after) = word(text);
     let mut selector = Selector::default();
     if !name.is_empty() {
         selector.0.push(("__name__".to_owned(), Match::Equal(name.to_owned())));
     }
-    rest = after.trim_start();
-    if rest.starts_with('(') {
-        return Err(format!("this server keeps raw samples and evaluates no `{name}(…)`"));
-    }
+    let mut rest = after.trim_start();
     if let Some(inner) = rest.strip_prefix('{') {
         rest = matchers(inner, &mut selector)?.trim_start();
     }
     if selector.0.is_empty() {
         return Err("a selector needs a metric name or a matcher".to_owned());
     }
-    if rest.is_empty() {
-        return Ok(Query::Select(selector, None));
-    }
-    let range = rest
-        .strip_prefix('[')
-        .and_then(|inner| inner.trim_end().strip_suffix(']'))
-        .and_then(|range| crate::rules::spanned::parse_seconds(range.trim()))
-        .filter(|seconds| *seconds > 0.0)
-        .ok_or_else(|| {
-            format!("expected a range such as [45s] and nothing after it, got `{rest}`")
-        })?;
-    Ok(Query::Select(selector, Some(range)))
+    Ok((selector, rest))
+}
+
+/// The name at the start of a text, which may be none, and what follows it.
+pub(super) fn word(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
+    text.split_at(end.unwrap_or(text.len()))
 }
 
 /// Reads matchers up to the closing brace, and returns what follows it.
@@ -110,7 +88,7 @@ fn matchers<'t>(mut rest: &'t str, selector: &mut Selector) -> Result<&'t str, S
 }
 
 /// Reads one quoted text, escapes resolved, and returns what follows it.
-fn quoted(text: &str) -> Result<(String, &str), String> {
+pub(super) fn quoted(text: &str) -> Result<(String, &str), String> {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'));
     let quote = quote.ok_or("expected a quoted value")?;
     let mut value = String::new();
@@ -137,12 +115,8 @@ mod tests {
 
     fn check(query: &str, labels: &[(&str, &str)], expected: bool) {
         let labels = Labels::new(labels.iter().copied());
-        match parse(query) {
-            Ok(Query::Select(selector, _)) => {
-                assert_eq!(selector.matches(&labels), expected, "{query}")
-            }
-            other => panic!("{query}: {other:?}"),
-        }
+        let (found, rest) = selector(query).unwrap_or_else(|says| panic!("{query}: {says}"));
+        assert_eq!((found.matches(&labels), rest), (expected, ""), "{query}");
     }
 
     #[test]
@@ -150,19 +124,10 @@ mod tests {
         let series = [("__name__", "x_total"), ("job", "shop"), ("code", "503")];
         check("x_total", &series, true);
         check("y_total", &series, false);
-        check("x_total{job=\"shop\", code=~\"5..\"}[45s]", &series, true);
+        check("x_total{job=\"shop\", code=~\"5..\"}", &series, true);
         check("x_total{code=~\"5\"}", &series, false);
         check("{__name__=~'x.*',code!~\"2..\",}", &series, true);
         check("x_total{missing=\"\"}", &series, true);
         check("x_total{job!=\"shop\"}", &series, false);
-    }
-
-    #[test]
-    fn what_is_not_a_selector_is_refused_with_a_reason() {
-        for query in ["rate(x_total[1m])", "x_total[", "x_total[5x]", "{}", "x{a=b}", "x{a=\"b"] {
-            assert!(parse(query).is_err(), "{query}");
-        }
-        assert!(matches!(parse(" time() "), Ok(Query::Time)));
-        assert!(matches!(parse("x[1m30s]"), Ok(Query::Select(_, Some(90.0)))));
     }
 }

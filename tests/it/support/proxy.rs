@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ pub(crate) enum Manner {
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     manner: Arc<Mutex<Manner>>,
+    asked: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 }
 
@@ -35,18 +36,26 @@ impl Proxy {
         let manner = Arc::new(Mutex::new(Manner::Pass));
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (Arc::clone(&manner), Arc::clone(&stop));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
+                counted.fetch_add(1, Ordering::Relaxed);
                 let manner = *shared.lock().expect("nothing panics while it holds this");
                 // One request a connection; a hanging one must not hold up the next.
                 std::thread::spawn(move || answer(stream, manner, behind));
             }
         });
-        Self { port, manner, stop }
+        Self { port, manner, asked, stop }
+    }
+
+    /// Requests that came so far, answered or not.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Does this with every request from now on.
