@@ -136,7 +136,8 @@ fn operand(text: &str, depth: usize) -> Read<'_, Expression> {
             let rest = expect('(', after)?;
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
             let (number, rest) = rest.split_at(digits);
-            let most = number.parse().map_err(|_| "topk wants a whole number".to_owned())?;
+            let most =
+                number.parse().map_err(|error| format!("topk wants a whole number: {error}"))?;
             let rest = expect(',', rest.trim_start())?;
             let (of, rest) = conjunction(rest, depth + 1)?;
             Ok((Expression::TopK(most, Box::new(of)), expect(')', rest)?))
