@@ -8,6 +8,8 @@
 //! Each family of the schedule fit must *fit* and win by a margin; where it only wins, or where the
 //! sampling could not have shown the waves, the answer is that the kind is open.
 
+mod spread;
+
 use crate::classify::evidence::{evidence, schedule_of};
 use crate::classify::rhythm::{self, Rhythm};
 use crate::classify::{
@@ -19,6 +21,8 @@ use crate::detect::flood::Load;
 use crate::detect::resolution::Resolution;
 use crate::detect::schedule_fit::{Family, FitReport, Smear, Waits};
 use crate::series::Timestamp;
+
+use spread::{jittered_reading, smeared_reading};
 
 /// Failures above their floor under which nothing failed.
 const FAILURES_MIN: f64 = 8.0;
@@ -35,11 +39,6 @@ const GAIN_CERTAIN: f64 = 60.0;
 /// The same where next to nothing is left unexplained: what passed [`GAIN_CLEAR`] by chance left
 /// more.
 const GAIN_CERTAIN_FITTING: f64 = 24.0;
-/// Deviance per interval up to which a family without waves fits.
-const GOODNESS_FITS: f64 = 4.0;
-/// Deviance per interval up to which a jittered decay fits: the drawn waits of one policy are
-/// seldom exactly a fleet's.
-const GOODNESS_JITTERED: f64 = 7.0;
 /// Deviance per interval up to which waves in step fit.
 const GOODNESS_WAVES: f64 = 1.5;
 /// Gain over the deviance left, past which waves in step explain nearly everything although what
@@ -48,10 +47,6 @@ const GAIN_OVER_DEVIANCE: f64 = 2.0;
 /// Margin for each wave besides: every wave of a long train is one more chance to fit the wander
 /// of a flood.
 const GAIN_PER_WAVE: f64 = 1.25;
-/// Difference of scores under which two families explain the counts alike.
-const GAIN_TIE: f64 = 3.0;
-/// Intervals it takes to tell smeared waves from none.
-const INTERVALS_TO_SMEAR: usize = 24;
 /// Shortest activity, seconds, in which a comb is believed.
 const COMB_SECONDS: f64 = 60.0;
 /// Growth of the waits from which a train may stand without failures.
@@ -71,12 +66,6 @@ const WAVES_CERTAIN: usize = 3;
 const WAVES_ALONE: usize = 4;
 /// Spread of a wave over the gap to the next under which the herd stays a herd.
 pub(super) const SPREAD_HERD: f64 = 0.16;
-/// Activity, in gaps that can be told, over which a jittered schedule shows its shape.
-const LONG_GAPS: f64 = 12.0;
-/// Activity, seconds, from which a jittered schedule that wins is named while it goes on.
-const JITTERED_SECONDS: f64 = 60.0;
-/// Share of the excess that stands in the waves of a herd that is mostly in step.
-const WAVE_SHARE_MIN: f64 = 0.5;
 /// Spread over which no waves are left.
 const SPREAD_WAVES: f64 = 0.4;
 /// Coarsest resolvable gap, seconds, at which the absence of waves is evidence of a flood: no
@@ -262,92 +251,6 @@ pub(super) fn smeared_requests(fit: &FitReport) -> Option<Smear> {
 /// whatever shape the load has.
 fn waves_seen(scene: &Scene<'_>, fit: &FitReport) -> bool {
     fit.lockstep.waves.iter().any(|wave| wave.wait_seconds >= scene.resolution.gap_seconds)
-}
-
-/// Waves that are there and smeared: equal jitter explains them best by far, or about as well as
-/// anything while the best train needs waves as wide as equal jitter makes them.
-fn smeared_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
-    let best = fit.families.first()?;
-    let score = |family| fit.family(family).map_or(f64::INFINITY, |other| other.score);
-    let in_step = score(Family::Lockstep).min(score(Family::LockstepOverDecay));
-    let jittered = score(Family::Full).min(score(Family::Decorrelated));
-    let equal = score(Family::Equal);
-    let by_far = best.family == Family::Equal
-        && jittered - equal >= GAIN_SMALL
-        && in_step - equal >= GAIN_CLEAR;
-    let wide = (SPREAD_HERD..SPREAD_WAVES).contains(&fit.lockstep.spread)
-        && waves_seen(scene, fit)
-        && equal.min(in_step).min(score(Family::ProcessPhase)) - best.score < GAIN_TIE
-        && equal.min(in_step) < jittered;
-    let goodness = best.deviance / count(fit.intervals.max(1));
-    let enough =
-        requests_agree(fit) && fit.intervals >= INTERVALS_TO_SMEAR && goodness <= GOODNESS_FITS;
-    (enough && (by_far || wide)).then_some(Reading {
-        class: Class::PartialJitter,
-        ripeness: Ripeness::Clear,
-        score: jittered - equal.min(in_step),
-        schedule: None,
-    })
-}
-
-/// A decay without waves, by the fit.
-fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
-    // Waves in step were not believed by now: what is left to compare is what has none.
-    let mut others = fit.families.iter().filter(|other| !stands_in_step(other.family));
-    let winner = others.next()?;
-    let decays = held_share(scene) < HELD_SHARE;
-    let spreads = |family| match family {
-        Family::Full | Family::Decorrelated | Family::Smooth => true,
-        Family::Envelope => decays,
-        _ => false,
-    };
-    let goodness = winner.deviance / count(fit.intervals.max(1));
-    if !spreads(winner.family) || goodness > GOODNESS_JITTERED {
-        return None;
-    }
-    let next = others.find(|other| !spreads(other.family)).map_or(f64::INFINITY, |it| it.score);
-    let margin = next - winner.score;
-    // Waves that do nearly as well are not ruled out, unless requests speak against them: where this
-    // sampling could tell them by their score, and where it could not by what they leave as well.
-    // A best train that needs most of the load beneath it, or waves as wide as jitter makes them, is
-    // not one in step; against a shape that is no schedule either it still counts, while its waves
-    // are waves at all.
-    let scheduled = matches!(winner.family, Family::Full | Family::Decorrelated);
-    let sharp = fit.lockstep.spread < SPREAD_HERD && fit.lockstep.wave_share >= WAVE_SHARE_MIN;
-    let counts = sharp || !scheduled && fit.lockstep.spread < SPREAD_WAVES;
-    let in_step = || {
-        fit.families
-            .iter()
-            .filter(|other| stands_in_step(other.family) && (counts || !other.family.is_lockstep()))
-    };
-    let lead = in_step().next().map_or(f64::INFINITY, |other| other.score - winner.score);
-    let left = in_step().map(|other| other.deviance).fold(f64::INFINITY, f64::min);
-    let ruled_out = if waves_seen(scene, fit) {
-        lead >= GAIN_CLEAR
-    } else {
-        // A train too close to be told is as good as any shape, and says little against a schedule
-        // that was followed for long.
-        let long = scene.load.active_seconds >= LONG_GAPS * scene.resolution.gap_seconds;
-        lead >= GAIN_SMALL && left >= winner.deviance - GAIN_SMALL
-            || long && scheduled && decays && lead > -GAIN_CLEAR
-    };
-    if requests_agree(fit) && !ruled_out {
-        return None;
-    }
-    // While it goes on a decay may still turn into a plateau; a schedule that was followed for long
-    // will not.
-    let settled = scheduled
-        && lead >= GAIN_CLEAR
-        && scene.load.active_seconds
-            >= (LONG_GAPS * scene.resolution.gap_seconds).max(JITTERED_SECONDS);
-    let ripeness =
-        if scene.quiet_seconds() > 0.0 || settled { Ripeness::Clear } else { Ripeness::Early };
-    (margin >= GAIN_SMALL).then_some(Reading {
-        class: Class::JitteredBackoff,
-        ripeness,
-        score: margin,
-        schedule: None,
-    })
 }
 
 /// Whether a family's waves stand in step. Processes that each keep a phase of their own still

@@ -37,8 +37,9 @@
 //!
 //! # Assumptions, and what happens when they fail
 //!
-//! * Targets see the herd in proportion to their traffic, within some 8 %: worse raises every
-//!   family's deviance alike.
+//! * Targets see the herd in proportion to their traffic, within some 8 %. Where the failures stand
+//!   elsewhere (one caller of several storms), the shares are taken from them and all is fitted
+//!   again; what is left of a difference raises every family's deviance alike.
 //! * The herd failed within a short time. A long outage has no common start: no family fits well
 //!   and the lag comb is the statistic for it.
 //! * Waves closer together than the pooled scrapes can tell apart fit many schedules:
@@ -80,6 +81,11 @@ use window::Window;
 
 /// Intervals after the onset below which no shape can be told from another.
 pub const INTERVALS_MIN: usize = 6;
+/// Failures of one target that its share of the traffic is worth against what is seen.
+const SHARE_PRIOR: f64 = 5.0;
+/// Squared deviations of the targets' sums over their variance, a target, past which the herd is
+/// not where the traffic is: far past what a wave that some scrapes have not seen yet makes.
+const SHARES_DIFFER: f64 = 6.0;
 /// Gain of waves in step from which it is asked whether all requests are as narrow as the failures.
 const SMEAR_ASKED: f64 = 8.0;
 /// Failures over their floor that make the errors the better channel.
@@ -367,10 +373,25 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
             ..seed.train
         }));
     }
-    let mut search = Search::new(&window, input.lists);
     let mut families = Vec::new();
 
-    let trains = search.best_trains(&seeds);
+    let mut search = Search::new(&window, input.lists);
+    let mut trains = search.best_trains(&seeds);
+    // Where the herd is not where the traffic is, as when one caller of several storms, the failures
+    // themselves say which targets see it.
+    let moved = match (channel, trains.first()) {
+        (Channel::Errors, Some(best)) => shares_of(&mut search, best.train, input.shares),
+        _ => None,
+    };
+    let elsewhere =
+        moved.as_ref().map(|shares| Window::new(&FitInput { shares, ..*input }, channel));
+    let window = elsewhere.as_ref().unwrap_or(&window);
+    if elsewhere.is_some() {
+        seeds.extend(trains.iter().map(|scored| scored.train));
+        search = Search::new(window, input.lists);
+        trains = search.best_trains(&seeds);
+    }
+    let input = &FitInput { shares: moved.as_deref().unwrap_or(input.shares), ..*input };
     let Some(&best) = trains.first() else {
         return Err(NotEnough { have: window.len(), need: INTERVALS_MIN });
     };
@@ -447,6 +468,33 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
             .to_vec(),
         families,
     })
+}
+
+/// The shares of the herd, where they are not those of the traffic: each target's share times what
+/// was seen there over what the train expects, shrunk towards one as a gamma prior would.
+fn shares_of(search: &mut Search<'_>, train: Train, shares: &[f64]) -> Option<Vec<f64>> {
+    search.cost(&train, FINAL_ITERATIONS);
+    let window = search.window;
+    let mut sums = vec![[0.0_f64; 2]; shares.len()];
+    for (i, &target) in window.target.iter().enumerate() {
+        let [seen, expected] = sums.get_mut(target as usize)?;
+        *seen += window.count[i];
+        *expected += search.solver.mu[i];
+    }
+    let (mut chi_squared, mut targets) = (0.0, 0.0);
+    for [seen, expected] in sums.iter().filter(|[_, expected]| *expected > SHARE_PRIOR) {
+        let variance = window.dispersion * (expected + expected * expected / window.size);
+        chi_squared += (seen - expected) * (seen - expected) / variance;
+        targets += 1.0;
+    }
+    if targets < 2.0 || chi_squared < SHARES_DIFFER * targets {
+        return None;
+    }
+    let ratio = |[seen, expected]: &[f64; 2]| (seen + SHARE_PRIOR) / (expected + SHARE_PRIOR);
+    let moved: Vec<f64> =
+        shares.iter().zip(&sums).map(|(share, sums)| (share * ratio(sums)).max(1e-9)).collect();
+    let total: f64 = moved.iter().sum();
+    Some(moved.into_iter().map(|share| share / total).collect())
 }
 
 /// The channel that carries the train, laid out.

@@ -8,7 +8,6 @@ use super::svg::{Anchor, Canvas, Frame, clock, time_ticks};
 use super::warped::Warp;
 use super::{Look, NotDrawn};
 use crate::classify::sentence::{number, percent};
-use crate::detect::schedule_fit::Channel;
 use crate::wire::IncidentJson;
 use crate::wire::around::SeriesJson;
 
@@ -34,7 +33,7 @@ fn heights(incident: &IncidentJson) -> Vec<f64> {
 
 /// Whether the waves count those who failed, and not all who came.
 fn counts_failures(incident: &IncidentJson) -> bool {
-    incident.waves.first().is_some_and(|wave| wave.counts == Channel::Errors.as_str())
+    incident.waves.first().is_some_and(|wave| wave.counts == "failures")
 }
 
 /// The clients that make each retry, the first retry at 1: who failed makes the next one.

@@ -243,3 +243,35 @@ fn a_level_is_fitted_as_well_as_by_any_train() {
     assert!(level < deviance(Family::Flat) + 1.0, "{:#?}", report.families);
     assert!(report.gain < 12.0, "{:#?}", report.families);
 }
+
+/// Half of the traffic is of callers whose clients do nothing wrong: the herd is told by where the
+/// failures are.
+#[test]
+fn a_herd_of_some_targets_only_is_named_as_well() {
+    let herd = scene(11, Jitter::None, 1.0, 4);
+    let mut intervals = herd.intervals.clone();
+    // As many other targets, as busy as those and with none of the failures.
+    intervals.extend(herd.intervals.iter().map(|one| Interval {
+        target: TargetId(one.target.0 + 4),
+        requests: one.requests - one.errors,
+        errors: 0.0,
+        ..*one
+    }));
+    let found = fit(&FitInput {
+        intervals: &intervals,
+        shares: &[0.125; 8],
+        background_rate: 80.0,
+        error_floor_rate: 0.0,
+        dispersion: 1.0,
+        error_dispersion: 1.0,
+        onset: [Timestamp::from_seconds(herd.onset), Timestamp::from_seconds(herd.onset + 0.5)],
+        now: Timestamp::from_seconds(125.0),
+        lists: &[],
+    })
+    .expect("enough intervals");
+    let Waits::Exponential { base_seconds, factor, .. } = found.lockstep.waits else {
+        panic!("{:?}", found.lockstep.waits)
+    };
+    assert!((base_seconds - 1.0).abs() < 0.05 && (factor - 2.0).abs() < 0.05, "{found:#?}");
+    assert!(found.goodness < 1.5, "{}", found.goodness);
+}

@@ -35,6 +35,8 @@ pub(super) struct Window {
     pub(super) from: Vec<f64>,
     pub(super) to: Vec<f64>,
     pub(super) share: Vec<f64>,
+    /// Whose interval it is.
+    pub(super) target: Vec<u32>,
     /// Share times length: what a rate of one request a second puts into the interval.
     pub(super) exposure: Vec<f64>,
     /// End of the last interval.
@@ -153,6 +155,7 @@ impl Window {
             window.from.push(from);
             window.to.push(to);
             window.share.push(share);
+            window.target.push(target);
             window.exposure.push(share * (to - from));
         }
         window.finish();
