@@ -317,19 +317,22 @@ mod tests {
         buffer
     }
 
-    #[test]
-    fn pods_that_are_gone_are_forgotten_and_others_are_not() {
-        let watch = Watch {
+    fn watch(has_errors: bool) -> Watch {
+        Watch {
             source: "main".to_owned(),
             name: "http".to_owned(),
             by: vec!["dependency".to_owned()],
             client: Vec::new(),
             requests_hold_retries: true,
-            has_errors: true,
+            has_errors,
             flush_seconds: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn pods_that_are_gone_are_forgotten_and_others_are_not() {
         let rules = Arc::new(Rules::builtin());
-        let mut pipeline = Pipeline::new(Config::default(), vec![watch], rules);
+        let mut pipeline = Pipeline::new(Config::default(), vec![watch(true)], rules);
         pipeline.intern(WatchId(0), Role::Requests, &mut labels("gone"));
         let stays = pipeline.intern(WatchId(0), Role::Requests, &mut labels("stays"));
         let poll = ROUND.as_secs_f64() / 3.0;
@@ -345,15 +348,6 @@ mod tests {
 
     #[test]
     fn traffic_that_has_grown_is_normal_after_a_while_and_no_trouble_for_ever() {
-        let watch = Watch {
-            source: "main".to_owned(),
-            name: "http".to_owned(),
-            by: vec!["dependency".to_owned()],
-            client: Vec::new(),
-            requests_hold_retries: true,
-            has_errors: false,
-            flush_seconds: Vec::new(),
-        };
         let fits = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&fits);
         let config = Config {
@@ -364,7 +358,7 @@ mod tests {
             ..Config::default()
         };
         let rules = Arc::new(Rules::builtin());
-        let mut pipeline = Pipeline::new(config, vec![watch], rules);
+        let mut pipeline = Pipeline::new(config, vec![watch(false)], rules);
         let entry = pipeline.intern(WatchId(0), Role::Requests, &mut labels("a"));
         let (scrape, hours) = (60, 12);
         let mut count = 0.0;

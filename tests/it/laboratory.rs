@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use squall::incident::Incident;
 use squall::rules::Rules;
 use squall::sim::random::hash;
 use squall::sim::scenario::Scenario;
@@ -48,8 +49,8 @@ fn promtool_makes_blocks_of_it() {
     }
 }
 
-/// Checks the answer of the whole pipeline against the scenario's own `expect`.
-fn check(name: &str) {
+/// Checks the answer of the whole pipeline against the scenario's own `expect`, and gives it.
+fn check(name: &str) -> Vec<Incident> {
     let scenario = built_in(name);
     let Run { series, .. } = run(&scenario, 1);
     let incidents = replay(&series, scenario.scrape.interval_seconds);
@@ -81,14 +82,14 @@ fn check(name: &str) {
     paged.sort();
     paged.dedup();
     assert_eq!(paged.len(), pages, "{name}: one page for each dependency, {said:?}");
+    incidents
 }
 
 /// Checks it, and that the class named first is said, and not only one that will do.
 fn check_named(name: &str) {
-    check(name);
-    let scenario = built_in(name);
-    let incidents = replay(&run(&scenario, 1).series, scenario.scrape.interval_seconds);
-    let class = scenario.expect.accept.first().expect("a class");
+    let incidents = check(name);
+    let accept = built_in(name).expect.accept;
+    let class = accept.first().expect("a class");
     let said: Vec<&str> = incidents.iter().map(|it| it.verdict.class.as_str()).collect();
     assert!(said.contains(&class.as_str()), "{name}: said {said:?}, and not {class}");
 }
