@@ -432,7 +432,7 @@ fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
         .filter(|_| reading.schedule.is_none());
     let schedule = reading.schedule.clone().or_else(|| train.map(schedule_of));
     let waves: Vec<Wave> = train.map_or_else(Vec::new, |fit| {
-        fit.lockstep
+        fit.told
             .waves
             .iter()
             .map(|wave| Wave { expected_at: wave.at, requests: wave.size, counts: fit.channel })
@@ -440,7 +440,7 @@ fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
     });
     let started_at = train.map_or_else(
         || midpoint(scene.onset),
-        |fit| fit.lockstep.onset.clamp(scene.onset[0], scene.onset[1]),
+        |fit| fit.told.onset.clamp(scene.onset[0], scene.onset[1]),
     );
     let impact = Impact {
         baseline_rate: scene.baseline.rate,
@@ -467,7 +467,7 @@ fn verdict(scene: &Scene<'_>, reading: &Reading) -> Verdict {
         started_at,
         confidence: confidence(reading),
         summary: String::new(),
-        next_wave_at: train.and_then(|fit| fit.lockstep.next_wave_at),
+        next_wave_at: train.and_then(|fit| fit.told.next_wave_at),
         schedule,
         waves,
         impact,

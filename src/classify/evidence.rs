@@ -68,15 +68,15 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
         });
         all.push(Evidence {
             test: Test::Jitter,
-            statistic: fit.lockstep.spread,
+            statistic: fit.told.spread,
             p_value: None,
-            supports: (fit.lockstep.spread < SPREAD_HERD)
+            supports: (fit.told.spread < SPREAD_HERD)
                 == (reading.class == Class::BackoffWithoutJitter),
             says: format!(
                 "the waves spread over {} of the gap between them (95 %: {} to {})",
-                percent(fit.lockstep.spread),
-                percent(fit.lockstep.spread_interval[0]),
-                percent(fit.lockstep.spread_interval[1])
+                percent(fit.told.spread),
+                percent(fit.told.spread_interval[0]),
+                percent(fit.told.spread_interval[1])
             ),
         });
     }
@@ -139,7 +139,7 @@ pub(super) fn evidence(scene: &Scene<'_>, reading: &Reading) -> Vec<Evidence> {
 
 /// The schedule of the best train.
 pub(super) fn schedule_of(fit: &FitReport) -> Schedule {
-    let lockstep = &fit.lockstep;
+    let lockstep = &fit.told;
     let (family, base, factor, cap) = match lockstep.waits {
         Waits::Exponential { base_seconds, factor, cap_seconds } => {
             let family = if (factor - 1.0).abs() < 0.02 {

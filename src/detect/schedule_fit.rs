@@ -27,6 +27,9 @@
 //! *fit*: its deviance comes out near the number of intervals where it is the truth, and at 4 to 40
 //! times that where it is merely the best of wrong ones.
 //!
+//! Of the trains that fit nearly as well as the best, the one is told whose clients become fewer by
+//! the plainest rule (plain.rs); what is decided rests on the best.
+//!
 //! # How large a gain is chance
 //!
 //! A family without waves in step is sometimes fitted better by a train by chance: with a gain over 12
@@ -61,6 +64,7 @@ mod agreement;
 mod alternatives;
 mod density;
 mod heights;
+mod plain;
 mod polish;
 mod reseat;
 mod search;
@@ -75,7 +79,7 @@ use crate::detect::NotEnough;
 use crate::series::{Interval, Timestamp};
 
 use alternatives::{AlternativeFit, Draw};
-use search::{Scored, Search};
+use search::Search;
 use train::{Growth, Train};
 use window::Window;
 
@@ -302,6 +306,9 @@ pub struct FitReport {
     pub families: Vec<FamilyFit>,
     /// The best train of waves, whether it wins or not.
     pub lockstep: LockstepFit,
+    /// The train whose waits are told: the best one, or one that fits nearly as well and whose clients
+    /// become fewer by a plainer rule.
+    pub told: LockstepFit,
     /// Score of the best explanation without waves in step, less that of the best with: positive
     /// where lockstep wins.
     pub gain: f64,
@@ -397,7 +404,7 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
     };
     let smooth = search.best_smooth(25);
     let lockstep = finished(&mut search, best.train, Family::Lockstep);
-    let mixed = mixed_train(&mut search, &trains, &seeds, &smooth);
+    let mixed = search.mixed_train(&trains, &seeds, &smooth);
     search.extra = mixed.1;
     let mixed_fit = finished(&mut search, mixed.0.train, Family::LockstepOverDecay);
 
@@ -407,7 +414,13 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
     if !decay_wins {
         search.extra = None;
     }
-    let report = search.describe(&chosen, input.onset[0]);
+    let plainest = if decay_wins { chosen } else { search.plainest(chosen) };
+    let lockstep_fit = search.describe(&chosen, input.onset[0]);
+    let told = if plainest == chosen {
+        lockstep_fit.clone()
+    } else {
+        search.describe(&plainest, input.onset[0])
+    };
     let decay = smooth.train.filter(|_| decay_wins).map(|train| (train.onset, train.base));
     let agreement = match channel {
         Channel::Errors => agreement::agreement(&mut search, &chosen, decay, input),
@@ -455,7 +468,8 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
     Ok(FitReport {
         channel,
         intervals: window.len(),
-        lockstep: report,
+        lockstep: lockstep_fit,
+        told,
         gain: without - with,
         gain_over_equal: equal - with,
         goodness,
@@ -463,7 +477,7 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         smear,
         evaluations: search.evaluations,
         fingerprint,
-        seeds: [best.train, mixed.0.train]
+        seeds: [best.train, mixed.0.train, plainest]
             .map(|train| Seed { train, origin: input.onset[0] })
             .to_vec(),
         families,
@@ -539,29 +553,6 @@ fn finished(search: &mut Search<'_>, train: Train, family: Family) -> FamilyFit 
     let excess = (search.misfit - 1.0) * search::price(&train);
     let score = cost - excess + 2.0 * parameters as f64;
     FamilyFit { family, deviance, score, parameters, waits: Some(waits_of(&train)) }
-}
-
-/// The best train over a decay, and the decay's columns.
-fn mixed_train(
-    search: &mut Search<'_>,
-    trains: &[Scored],
-    seeds: &[Train],
-    smooth: &AlternativeFit,
-) -> (Scored, Option<heights::Columns>) {
-    let (onset, unit) = smooth.train.map_or((0.0, 1.0), |train| (train.onset, train.base));
-    let mut decay = heights::Columns::default();
-    alternatives::smooth_columns(search.window, onset, unit, &mut decay);
-    search.extra = Some(decay);
-    let mut best: Option<Scored> = None;
-    for train in trains.iter().take(3).map(|scored| scored.train).chain(seeds.iter().copied()) {
-        let refined = search.refine(train, 3, 14);
-        if best.is_none_or(|best| refined.cost < best.cost) {
-            best = Some(refined);
-        }
-    }
-    let best = best.map(|best| search.settle(best));
-    let extra = search.extra.take();
-    (best.unwrap_or(trains[0]), extra)
 }
 
 fn alternative(family: Family, found: &AlternativeFit) -> FamilyFit {

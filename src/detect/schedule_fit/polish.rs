@@ -6,18 +6,22 @@
 //! the last wave held, with a wave more or less, as a fixed delay, and with each optional parameter
 //! removed; a Nelder-Mead simplex finishes.
 
+use super::alternatives::{AlternativeFit, smooth_columns};
+use super::heights::Columns;
 use super::search::{BASE_MIN, FACTORS, ROUND, Scored, Search, moved_along};
 use super::train::{Growth, Train};
 
 /// Steps of the simplex and iterations of each of its fits.
 const POLISH_STEPS: usize = 60;
 const POLISH_ITERATIONS: usize = 22;
+/// Usual schedules with the same waves that are polished.
+const SEATED: usize = 4;
 /// Factors below this are a fixed delay: over ten waits it grows by a third, which a cap hides.
 const FACTOR_MIN: f64 = 1.03;
 
 /// What a polish leaves alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+pub(super) enum Held {
     Nothing,
     Factor,
     Waits,
@@ -33,6 +37,29 @@ pub(super) fn canonical(train: Train) -> Train {
 }
 
 impl Search<'_> {
+    /// The best train over a decay, and the decay's columns.
+    pub(super) fn mixed_train(
+        &mut self,
+        trains: &[Scored],
+        seeds: &[Train],
+        smooth: &AlternativeFit,
+    ) -> (Scored, Option<Columns>) {
+        let (onset, unit) = smooth.train.map_or((0.0, 1.0), |train| (train.onset, train.base));
+        let mut decay = Columns::default();
+        smooth_columns(self.window, onset, unit, &mut decay);
+        self.extra = Some(decay);
+        let mut best: Option<Scored> = None;
+        for train in trains.iter().take(3).map(|scored| scored.train).chain(seeds.iter().copied()) {
+            let refined = self.refine(train, 3, 14);
+            if best.is_none_or(|best| refined.cost < best.cost) {
+                best = Some(refined);
+            }
+        }
+        let best = best.map(|best| self.settle(best));
+        let extra = self.extra.take();
+        (best.unwrap_or(trains[0]), extra)
+    }
+
     /// The last polish of the winner: as it is, as each usual schedule with the same waves, and with
     /// each round number near its waits.
     pub(super) fn settle(&mut self, start: Scored) -> Scored {
@@ -40,7 +67,7 @@ impl Search<'_> {
         if best.train.growth != Growth::Exponential {
             return best;
         }
-        for seated in self.reseated(&best.train, POLISH_ITERATIONS) {
+        for seated in self.reseated(&best.train, POLISH_ITERATIONS).into_iter().take(SEATED) {
             best = self.better_of(best, seated.train);
         }
         // Round numbers, where they fit as well.
@@ -161,7 +188,7 @@ impl Search<'_> {
 
     /// Nelder and Mead's simplex over onset, base, factor, cap, latency, width and spread
     /// (1965, <https://doi.org/10.1093/comjnl/7.4.308>).
-    fn polish(&mut self, start: Scored, held: Held) -> Scored {
+    pub(super) fn polish(&mut self, start: Scored, held: Held) -> Scored {
         let resolution = self.window.effective_step().clamp(0.05, 2.0);
         let step = 0.15 * self.step(&start.train);
         let mut scales = vec![(0, 0.2 * resolution), (4, 0.3), (6, 0.05)];

@@ -19,8 +19,8 @@ use super::train::{Growth, Train};
 
 /// Candidates that get a likelihood.
 const SEATED: usize = 60;
-/// Candidates that are polished.
-const POLISHED: usize = 4;
+/// Candidates that are given back.
+const KEPT: usize = 24;
 /// How far off the waves of a candidate may be, in effective steps and widths.
 const OFF_MAX: f64 = 1.0;
 /// What waves that are off by one unit of that are expected to lose, in deviance.
@@ -82,7 +82,7 @@ impl Search<'_> {
             .filter(|scored| scored.cost.is_finite())
             .collect();
         scored.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-        scored.truncate(POLISHED);
+        scored.truncate(KEPT);
         scored
     }
 

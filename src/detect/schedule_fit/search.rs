@@ -91,6 +91,8 @@ pub(super) struct Search<'a> {
     pub(super) sieved: usize,
     /// When jittered retries stop failing, seconds from the origin.
     pub(super) until: f64,
+    /// The best trains that the search went through.
+    pub(super) found: Vec<Train>,
     /// Most spread that a wait may have.
     pub(super) spread_max: f64,
 }
@@ -108,6 +110,7 @@ impl<'a> Search<'a> {
             sieved: 0,
             until: f64::INFINITY,
             spread_max: SPREAD_MAX,
+            found: Vec::new(),
         }
     }
 
@@ -184,6 +187,8 @@ impl<'a> Search<'a> {
             .chain(seeds.iter().copied())
             .map(|train| self.refine(train, 3, 13))
             .collect();
+        let refined = distinct(refined, FIELD[3]);
+        self.found = refined.iter().map(|scored| scored.train).collect();
         let refined = distinct(refined, 3);
         let mut best: Vec<Scored> = Vec::new();
         for scored in refined {
@@ -405,7 +410,7 @@ fn distinct(mut field: Vec<Scored>, keep: usize) -> Vec<Scored> {
 }
 
 /// Whether two trains start the search in the same place.
-fn alike(a: &Train, b: &Train) -> bool {
+pub(super) fn alike(a: &Train, b: &Train) -> bool {
     let near =
         |x: f64, y: f64, within: f64| x.to_bits() == y.to_bits() || (x / y).ln().abs() < within;
     a.growth == b.growth
@@ -476,7 +481,7 @@ pub(super) fn price(train: &Train) -> f64 {
 
 /// What implausible heights cost: a herd loses its clients by and by, and a train that needs a first
 /// wave several times the second has merged waves that it should have kept apart.
-fn height_price(heights: &[f64]) -> f64 {
+pub(super) fn height_price(heights: &[f64]) -> f64 {
     let Some(&first) = heights.first() else { return 0.0 };
     heights
         .windows(2)

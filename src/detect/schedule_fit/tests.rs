@@ -275,3 +275,18 @@ fn a_herd_of_some_targets_only_is_named_as_well() {
     assert!((base_seconds - 1.0).abs() < 0.05 && (factor - 2.0).abs() < 0.05, "{found:#?}");
     assert!(found.goodness < 1.5, "{}", found.goodness);
 }
+
+#[test]
+fn the_plainest_heights_name_the_schedule() {
+    // Scrapes of 30 s merge the first waves; trains of 1 s fit if half of the herd vanishes at once.
+    for seed in [1, 2, 4] {
+        let waits: Vec<f64> = (0..7).map(|n| 0.5 * f64::powi(2.0, n)).collect();
+        let found = report(&scene_of(seed, Jitter::None, 30.0, 20, &waits), 178.0);
+        let Waits::Exponential { base_seconds, factor, .. } = found.told.waits else {
+            panic!("{:?}", found.told.waits);
+        };
+        assert!((base_seconds / 0.5 - 1.0).abs() < 0.1, "seed {seed}: {:?}", found.told.waits);
+        assert!((factor / 2.0 - 1.0).abs() < 0.1, "seed {seed}: {:?}", found.told.waits);
+        assert!(found.lockstep.waves_resolved >= 2, "seed {seed}: {:?}", found.lockstep);
+    }
+}
