@@ -76,42 +76,49 @@ impl Baseline {
         if intervals.len() < INTERVALS_MIN {
             return Err(NotEnough { have: intervals.len(), need: INTERVALS_MIN });
         }
-        let mut calm: Vec<bool> = vec![true; intervals.len()];
+        let span = [
+            intervals.iter().map(|interval| interval.from).min().unwrap_or_default(),
+            intervals.iter().map(|interval| interval.to).max().unwrap_or_default(),
+        ];
+        let rows: Vec<Row> = intervals.iter().map(|interval| Row::new(interval, span[1])).collect();
+        let rows = rows.as_slice();
+        let mut calm: Vec<bool> = vec![true; rows.len()];
         let mut rates = vec![0.0; targets];
         let mut dispersion: f64 = 1.0;
         for round in 0..ROUNDS {
             rates = if round == 0 {
-                median_rates(intervals, targets)
+                median_rates(rows, targets)
             } else {
-                mean_rates(intervals, &calm, targets)
+                mean_rates(rows, &calm, targets)
             };
             dispersion = dispersion_of(
-                intervals,
+                rows,
                 &calm,
                 &rates,
                 if round == 0 { Round::First } else { Round::Later },
             );
-            for (flag, interval) in calm.iter_mut().zip(intervals) {
-                let expected = rates[interval.target.0 as usize] * interval.seconds();
+            let before = std::mem::take(&mut calm);
+            calm.extend(rows.iter().map(|row| {
+                let expected = rates[row.target] * row.seconds;
                 let limit = OUTLIER_SDS * (dispersion * expected.max(1.0)).sqrt();
-                *flag = (interval.requests - expected).abs() <= limit;
-            }
+                (row.requests - expected).abs() <= limit
+            }));
             // A series that is mostly bursts has no calm part: take it as it is.
-            if calm.iter().filter(|flag| **flag).count() * 2 < intervals.len() {
+            if calm.iter().filter(|flag| **flag).count() * 2 < rows.len() {
                 calm.fill(true);
+            }
+            // The same intervals give the same level.
+            if round > 0 && calm == before {
+                break;
             }
         }
         let rate: f64 = rates.iter().sum();
         let shares = if rate > 0.0 {
             rates.iter().map(|r| r / rate).collect()
         } else {
-            equal_shares(intervals, targets)
+            equal_shares(rows, targets)
         };
-        let (error_ratio, error_dispersion) = error_level(intervals, &calm);
-        let span = [
-            intervals.iter().map(|interval| interval.from).min().unwrap_or_default(),
-            intervals.iter().map(|interval| interval.to).max().unwrap_or_default(),
-        ];
+        let (error_ratio, error_dispersion) = error_level(rows, &calm);
         let mut baseline = Self {
             rate,
             shares,
@@ -122,20 +129,28 @@ impl Baseline {
             intervals: intervals.len(),
             span,
         };
-        baseline.block_dispersions = block_dispersions(intervals, &baseline);
+        baseline.block_dispersions = block_dispersions(rows, &baseline);
         Ok(baseline)
     }
 
     /// Requests expected in an interval.
     #[must_use]
     pub fn expected(&self, interval: &Interval) -> f64 {
-        self.rate * self.share(interval) * interval.seconds()
+        self.expected_of(interval.target.0 as usize, interval.seconds())
+    }
+
+    fn expected_of(&self, target: usize, seconds: f64) -> f64 {
+        self.rate * self.share_of(target) * seconds
     }
 
     /// The share of an interval's target; that of an unknown target is the mean one.
     #[must_use]
     pub fn share(&self, interval: &Interval) -> f64 {
-        let known = self.shares.get(interval.target.0 as usize).copied().unwrap_or(0.0);
+        self.share_of(interval.target.0 as usize)
+    }
+
+    fn share_of(&self, target: usize) -> f64 {
+        let known = self.shares.get(target).copied().unwrap_or(0.0);
         if known > 0.0 { known } else { 1.0 / count(self.shares.len().max(1)) }
     }
 
@@ -151,6 +166,29 @@ impl Baseline {
     }
 }
 
+/// One interval, with what every round asks of it.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    target: usize,
+    seconds: f64,
+    /// Seconds from its end to the end of the lesson.
+    age: f64,
+    requests: f64,
+    errors: f64,
+}
+
+impl Row {
+    fn new(interval: &Interval, end: Timestamp) -> Self {
+        Self {
+            target: interval.target.0 as usize,
+            seconds: interval.seconds(),
+            age: end.seconds_since(interval.to),
+            requests: interval.requests,
+            errors: interval.errors,
+        }
+    }
+}
+
 /// Whether outliers have been trimmed yet.
 #[derive(Clone, Copy)]
 enum Round {
@@ -159,21 +197,21 @@ enum Round {
 }
 
 /// Per-target medians of the rate: a start that one burst cannot move.
-fn median_rates(intervals: &[Interval], targets: usize) -> Vec<f64> {
+fn median_rates(rows: &[Row], targets: usize) -> Vec<f64> {
     let mut by_target: Vec<Vec<f64>> = vec![Vec::new(); targets];
-    for interval in intervals {
-        by_target[interval.target.0 as usize].push(interval.requests / interval.seconds());
+    for row in rows {
+        by_target[row.target].push(row.requests / row.seconds);
     }
     by_target.iter_mut().map(|rates| median(rates).unwrap_or(0.0)).collect()
 }
 
 /// Per-target mean rates over calm intervals, the shares pulled a little towards equality.
-fn mean_rates(intervals: &[Interval], calm: &[bool], targets: usize) -> Vec<f64> {
+fn mean_rates(rows: &[Row], calm: &[bool], targets: usize) -> Vec<f64> {
     let mut counts = vec![0.0; targets];
     let mut lengths = vec![0.0; targets];
-    for (interval, _) in intervals.iter().zip(calm).filter(|(_, flag)| **flag) {
-        counts[interval.target.0 as usize] += interval.requests;
-        lengths[interval.target.0 as usize] += interval.seconds();
+    for (row, _) in rows.iter().zip(calm).filter(|(_, flag)| **flag) {
+        counts[row.target] += row.requests;
+        lengths[row.target] += row.seconds;
     }
     let seen: Vec<usize> = (0..targets).filter(|target| lengths[*target] > 0.0).collect();
     let total_count: f64 = counts.iter().sum();
@@ -192,12 +230,12 @@ fn mean_rates(intervals: &[Interval], calm: &[bool], targets: usize) -> Vec<f64>
 }
 
 /// Winsorised variance-to-mean ratio of single intervals; at least 1.
-fn dispersion_of(intervals: &[Interval], calm: &[bool], rates: &[f64], round: Round) -> f64 {
-    let mut squares: Vec<f64> = Vec::with_capacity(intervals.len());
-    for (interval, _) in intervals.iter().zip(calm).filter(|(_, flag)| **flag) {
-        let expected = rates[interval.target.0 as usize] * interval.seconds();
+fn dispersion_of(rows: &[Row], calm: &[bool], rates: &[f64], round: Round) -> f64 {
+    let mut squares: Vec<f64> = Vec::with_capacity(rows.len());
+    for (row, _) in rows.iter().zip(calm).filter(|(_, flag)| **flag) {
+        let expected = rates[row.target] * row.seconds;
         if expected > 0.0 {
-            squares.push((interval.requests - expected).powi(2) / expected.max(0.2));
+            squares.push((row.requests - expected).powi(2) / expected.max(0.2));
         }
     }
     if squares.is_empty() {
@@ -215,40 +253,37 @@ fn dispersion_of(intervals: &[Interval], calm: &[bool], rates: &[f64], round: Ro
     (sum / count(squares.len())).max(1.0)
 }
 
-fn equal_shares(intervals: &[Interval], targets: usize) -> Vec<f64> {
+fn equal_shares(rows: &[Row], targets: usize) -> Vec<f64> {
     let mut seen = vec![0.0; targets];
-    for interval in intervals {
-        seen[interval.target.0 as usize] = 1.0;
+    for row in rows {
+        seen[row.target] = 1.0;
     }
     let total: f64 = seen.iter().sum();
     seen.iter().map(|flag| flag / total.max(1.0)).collect()
 }
 
 /// Error ratio and the dispersion of the errors around it, over calm intervals without bursts.
-fn error_level(intervals: &[Interval], calm: &[bool]) -> (f64, f64) {
-    let chosen: Vec<&Interval> = intervals
-        .iter()
-        .zip(calm)
-        .filter(|(_, flag)| **flag)
-        .map(|(interval, _)| interval)
-        .collect();
-    let requests: f64 = chosen.iter().map(|interval| interval.requests).sum();
+fn error_level(rows: &[Row], calm: &[bool]) -> (f64, f64) {
+    let chosen: Vec<Row> =
+        rows.iter().zip(calm).filter(|(_, flag)| **flag).map(|(row, _)| *row).collect();
+    let requests: f64 = chosen.iter().map(|row| row.requests).sum();
     if requests <= 0.0 {
         return (ERROR_RATIO_MIN, 1.0);
     }
-    let mut ratio = chosen.iter().map(|interval| interval.errors).sum::<f64>() / requests;
+    let mut ratio = chosen.iter().map(|row| row.errors).sum::<f64>() / requests;
     let mut dispersion: f64 = 1.0;
     for _ in 0..ROUNDS {
+        let before = (ratio, dispersion);
         let level = ratio.max(ERROR_RATIO_MIN);
         let (mut errors, mut base, mut squares, mut used) = (0.0, 0.0, 0.0, 0usize);
-        for interval in &chosen {
-            let expected = level * interval.requests;
-            let distance = interval.errors - expected;
+        for row in &chosen {
+            let expected = level * row.requests;
+            let distance = row.errors - expected;
             if distance.abs() > OUTLIER_SDS * (dispersion * expected.max(1.0)).sqrt() {
                 continue;
             }
-            errors += interval.errors;
-            base += interval.requests;
+            errors += row.errors;
+            base += row.requests;
             if expected > 0.0 {
                 squares += distance.powi(2) / expected.max(0.2);
                 used += 1;
@@ -258,16 +293,34 @@ fn error_level(intervals: &[Interval], calm: &[bool]) -> (f64, f64) {
             ratio = errors / base;
         }
         dispersion = if used > 0 { (squares / count(used)).max(1.0) } else { 1.0 };
+        if (ratio, dispersion) == before {
+            break;
+        }
     }
     (ratio.max(ERROR_RATIO_MIN), dispersion)
 }
 
 /// Dispersions of sums over blocks of doubling length, from one scrape cycle up.
-fn block_dispersions(intervals: &[Interval], baseline: &Baseline) -> Vec<(f64, f64)> {
-    let mut lengths: Vec<f64> = intervals.iter().map(Interval::seconds).collect();
+fn block_dispersions(rows: &[Row], baseline: &Baseline) -> Vec<(f64, f64)> {
+    let mut lengths: Vec<f64> = rows.iter().map(|row| row.seconds).collect();
     let Some(cycle) = median(&mut lengths) else { return Vec::new() };
-    let end = baseline.span[1];
-    let total = end.seconds_since(baseline.span[0]);
+    let total = baseline.span[1].seconds_since(baseline.span[0]);
+    // The blocks count back from the end, so that each longer one is two shorter ones.
+    let mut sums: Vec<[f64; 2]> = Vec::new();
+    for row in rows {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the age of an interval inside the window is not negative"
+        )]
+        let block = (row.age / cycle) as usize;
+        if block >= sums.len() {
+            sums.resize(block + 1, [0.0; 2]);
+        }
+        let expected = baseline.expected_of(row.target, row.seconds);
+        sums[block][0] += row.requests - expected;
+        sums[block][1] += expected;
+    }
     let mut found = Vec::new();
     let mut length = cycle;
     while total / length >= count(BLOCKS_MIN) {
@@ -276,27 +329,12 @@ fn block_dispersions(intervals: &[Interval], baseline: &Baseline) -> Vec<(f64, f
             clippy::cast_sign_loss,
             reason = "a positive quotient of the window by the block"
         )]
-        let blocks = (total / length) as usize;
-        let mut residuals = vec![0.0; blocks];
-        let mut expectations = vec![0.0; blocks];
-        for interval in intervals {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "the age of an interval inside the window is not negative"
-            )]
-            let block = (end.seconds_since(interval.to) / length) as usize;
-            if block < blocks {
-                let expected = baseline.expected(interval);
-                residuals[block] += interval.requests - expected;
-                expectations[block] += expected;
-            }
-        }
-        let mut squares: Vec<f64> = residuals
+        let whole = (total / length) as usize;
+        let mut squares: Vec<f64> = sums
             .iter()
-            .zip(&expectations)
-            .filter(|(_, expected)| **expected > 0.0)
-            .map(|(residual, expected)| residual * residual / expected)
+            .take(whole)
+            .filter(|[_, expected]| *expected > 0.0)
+            .map(|[residual, expected]| residual * residual / expected)
             .collect();
         if squares.len() >= BLOCKS_MIN {
             let rank = squares.len() - 1 - squares.len() / 20;
@@ -305,6 +343,10 @@ fn block_dispersions(intervals: &[Interval], baseline: &Baseline) -> Vec<(f64, f
             found.push((length, (sum / count(squares.len())).max(1.0)));
         }
         length *= 2.0;
+        sums = sums
+            .chunks(2)
+            .map(|pair| pair.iter().fold([0.0; 2], |sum, it| [sum[0] + it[0], sum[1] + it[1]]))
+            .collect();
     }
     found
 }

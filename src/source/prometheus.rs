@@ -8,7 +8,8 @@
 //! # Method
 //!
 //! * Form POST, so that no proxy's limit on addresses matters; `nocache=1`, which
-//!   `VictoriaMetrics` needs to be fresh and others ignore; gzip.
+//!   `VictoriaMetrics` needs to be fresh and others ignore; gzip, but not from this machine, where
+//!   packing takes a server longer than everything else.
 //! * The window's left end is open in Prometheus 3 and closed before: samples at it may come twice
 //!   and are dropped by (series, millisecond) later on.
 //! * "Too many samples" or "series": the window is halved, or the series are split by the last
@@ -25,8 +26,11 @@
 mod answer;
 mod split;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use reqwest::Url;
+use reqwest::header::ACCEPT_ENCODING;
 use tokio::time::Instant;
 
 use super::{Answer, Answering, SampleSink, Source, SourceError, Window, decode, retry_wait};
@@ -90,11 +94,20 @@ enum Method {
     Post,
 }
 
+/// Whether an address is this machine's own.
+fn is_here(address: &str) -> bool {
+    let Ok(url) = Url::parse(address) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 /// A server that is asked for samples.
 #[derive(Debug)]
 pub struct Prometheus {
     config: Config,
     base: String,
+    /// Whether answers are worth packing.
+    packs: bool,
     client: Client,
     metrics: Metrics,
 }
@@ -108,7 +121,8 @@ impl Prometheus {
     pub fn new(config: Config, metrics: Metrics) -> Result<Self, HttpError> {
         let client = Client::new(config.http.clone())?;
         let base = config.url.trim_end_matches('/').to_owned();
-        Ok(Self { config, base, client, metrics })
+        let packs = !is_here(&base);
+        Ok(Self { config, base, packs, client, metrics })
     }
 
     /// The server's version, where it says one; not to be relied upon for what it can do.
@@ -268,6 +282,10 @@ impl Prometheus {
         let request = match method {
             Method::Get => requests.get(url).query(parameters),
             Method::Post => requests.post(url).form(parameters),
+        };
+        let request = match self.packs {
+            true => request,
+            false => request.header(ACCEPT_ENCODING, "identity"),
         };
         let unreachable = |cause: Box<dyn std::error::Error + Send + Sync>| {
             SourceError::Unreachable { source_name: self.config.name.clone(), cause }

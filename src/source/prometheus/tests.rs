@@ -98,9 +98,20 @@ async fn the_question_is_a_form_with_a_range_selector_and_an_explicit_time() {
     assert_eq!(sink.0.len(), 1);
     let asked = asked.lock().unwrap();
     assert!(asked[0].starts_with("POST /prefix/api/v1/query HTTP/1.1"), "{}", asked[0]);
-    assert!(asked[0].to_lowercase().contains("accept-encoding: gzip"));
+    assert!(asked[0].to_lowercase().contains("accept-encoding: identity"));
     let form = "query=x%7Ba%3D%22b%22%7D%5B45000ms%5D&time=1767225600.500&timeout=2000ms&nocache=1";
     assert!(asked[0].ends_with(form), "{}", asked[0]);
+}
+
+#[test]
+fn answers_are_packed_where_they_cross_a_network() {
+    for here in ["http://localhost:9090", "http://127.0.0.1/prefix", "http://[::1]:9090"] {
+        assert!(is_here(here), "{here}");
+    }
+    for elsewhere in ["http://prometheus:9090", "https://10.0.0.7", "http://localhost.example", "x"]
+    {
+        assert!(!is_here(elsewhere), "{elsewhere}");
+    }
 }
 
 #[tokio::test]
