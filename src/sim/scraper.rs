@@ -468,3 +468,6 @@ fn instance(job: usize, ordinal: usize, incarnation: u32) -> String {
     let (high, low) = (ordinal / 250, ordinal % 250 + 1);
     format!("10.{}.{}.{low}:9100", job * 50 + high, incarnation % 250)
 }
+
+#[cfg(test)]
+mod tests;
