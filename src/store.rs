@@ -239,6 +239,10 @@ pub trait Store: Outbox + fmt::Debug + Send + Sync + 'static {
     /// Deletes what ended before `cutoff`; returns the number of incidents.
     fn forget_before(&self, cutoff: Timestamp) -> Answer<'_, u64>;
 
+    /// Makes something durable that nobody reads: whether storage takes writes shows before there
+    /// is something to lose.
+    fn probe(&self) -> Answer<'_, ()>;
+
     /// Says that this replica lives; returns the live ones, itself among them, sorted by name.
     fn heartbeat<'a>(&'a self, replica: &'a str) -> Answer<'a, Vec<String>>;
 
@@ -314,6 +318,8 @@ pub enum FailureReason {
     ReadOnly,
     /// No space left.
     Full,
+    /// The disk refuses: it is broken, a quota is used up, or its file system turned read-only.
+    Io,
     /// The file is damaged or no database.
     Corrupt,
     /// The schema is newer than this program.
@@ -326,12 +332,13 @@ pub enum FailureReason {
 
 impl FailureReason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Busy,
         Self::ReadOnly,
         Self::Full,
+        Self::Io,
         Self::Corrupt,
         Self::NewerSchema,
         Self::Decode,
@@ -347,6 +354,7 @@ impl FailureReason {
             Self::Busy => "busy",
             Self::ReadOnly => "read_only",
             Self::Full => "full",
+            Self::Io => "io",
             Self::Corrupt => "corrupt",
             Self::NewerSchema => "newer_schema",
             Self::Decode => "decode",

@@ -98,7 +98,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     telemetry::init(args.log_level.as_str(), format)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let loaded = load(args).map_err(Failure::Usage)?;
-    super::runtime()?.block_on(serve(args.clone(), loaded))
+    let runtime = super::runtime()?;
+    let outcome = runtime.block_on(serve(args.clone(), loaded));
+    // What did not end in its time is not waited for: a fit under way may take seconds more.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Reads everything that the arguments name; says what is wrong with it.

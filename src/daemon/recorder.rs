@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::api::{Board, ChangeEvent, SourceHealth};
 use crate::incident::{Dependency, Incident, IncidentId, State};
@@ -27,6 +28,9 @@ use super::invariants::broken;
 pub(crate) const REPORTS_WAITING: usize = 16;
 /// Time the outbox gets to say what was told before; then it is decided without.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long nothing is written before storage is asked whether it takes writes at all: a disk
+/// that does not is known before the night it is needed.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
 
 /// The outcome of one poll of one source.
 #[derive(Debug)]
@@ -252,6 +256,8 @@ struct Saver {
     backlog: Option<Backlog>,
     task: Option<JoinHandle<(Backlog, Result<(), StoreError>)>>,
     waiting: Vec<Batch>,
+    // When it was last seen whether storage takes writes.
+    tried: Option<Instant>,
     // Whether the batches under way hold notifications.
     tells: bool,
     fault: Option<String>,
@@ -262,7 +268,8 @@ impl Saver {
     fn new(store: Arc<dyn Store>, metrics: Metrics) -> Self {
         let backlog = Some(Backlog::new());
         let waiting = Vec::new();
-        Self { store, backlog, task: None, waiting, tells: false, fault: None, metrics }
+        let (tried, fault) = (None, None);
+        Self { store, backlog, task: None, waiting, tried, tells: false, fault, metrics }
     }
 
     fn add(&mut self, batch: Batch) {
@@ -279,19 +286,24 @@ impl Saver {
         waiting + self.backlog.as_ref().map_or(0, Backlog::changes)
     }
 
-    /// Starts to save what waits, unless that is under way.
+    /// Starts to save what waits, unless that is under way; now and then, to see whether it would
+    /// be saved.
     fn start(&mut self) {
         let Some(mut backlog) = self.backlog.take() else { return };
         for batch in self.waiting.drain(..) {
             backlog.push(batch);
         }
-        if backlog.is_empty() {
+        let is_idle = backlog.is_empty();
+        if is_idle && self.tried.is_some_and(|tried| tried.elapsed() < PROBE_AFTER) {
             self.backlog = Some(backlog);
             return;
         }
         let store = Arc::clone(&self.store);
         self.task = Some(tokio::spawn(async move {
-            let outcome = backlog.flush(store.as_ref()).await;
+            let outcome = match is_idle {
+                true => store.probe().await,
+                false => backlog.flush(store.as_ref()).await,
+            };
             (backlog, outcome)
         }));
     }
@@ -302,6 +314,7 @@ impl Saver {
         let Some(task) = &mut self.task else { return std::future::pending().await };
         let joined = task.await;
         self.task = None;
+        self.tried = Some(Instant::now());
         let (backlog, outcome) = match joined {
             Ok(ended) => ended,
             Err(error) => {
@@ -333,6 +346,7 @@ impl Saver {
         if self.task.is_some() {
             self.saved().await;
         }
+        self.tried = Some(Instant::now());
         self.start();
         if self.task.is_some() {
             self.saved().await;

@@ -325,9 +325,8 @@ fn sqlite_reason(code: &str) -> FailureReason {
     match code & 0xff {
         5 | 6 => FailureReason::Busy,
         8 => FailureReason::ReadOnly,
-        // An I/O error on a write is how a file system without space, or a quota, shows itself
-        // where it does not say so; the extended codes 778 (write) and 1034 (fsync) are these.
-        10 if code == 778 || code == 1034 => FailureReason::Full,
+        // A quota, a broken disk and a file system that turned read-only all look like this.
+        10 => FailureReason::Io,
         11 | 26 => FailureReason::Corrupt,
         13 => FailureReason::Full,
         14 => FailureReason::Unreachable,
@@ -358,7 +357,7 @@ mod tests {
     fn result_codes_have_their_reasons() {
         let check = |code: &str, reason| assert_eq!(sqlite_reason(code), reason, "{code}");
         check("13", FailureReason::Full);
-        check("778", FailureReason::Full);
+        check("778", FailureReason::Io);
         check("8", FailureReason::ReadOnly);
         check("1032", FailureReason::ReadOnly);
         check("5", FailureReason::Busy);

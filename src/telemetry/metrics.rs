@@ -42,12 +42,13 @@ const SOURCE_REASONS: [&str; 6] =
     ["unreachable", "timeout", "bad_status", "too_expensive", "too_large", "decode"];
 
 /// Why the record takes no writes; the reasons of `store`, at zero from the start.
-const STORAGE_REASONS: [&str; 9] = [
+const STORAGE_REASONS: [&str; 10] = [
     "unreachable",
     "timeout",
     "busy",
     "read_only",
     "full",
+    "io",
     "corrupt",
     "newer_schema",
     "decode",

@@ -84,12 +84,15 @@ fn a_full_disk_stops_no_detection_is_said_and_is_caught_up_with() {
     wait_until("the daemon is ready", LIMIT, || ready() == in_order);
 
     limit_files(&daemon, "1");
-    wait_until("the flood fires and cannot be kept", PAGE_LIMIT, || {
-        metric(port, "squall_backlog_changes").is_some_and(|changes| changes > 0.0)
-    });
+    // Before there is anything to lose.
     wait_until("it is said", LIMIT, || {
         ready()
             .is_some_and(|(status, says)| status == 200 && says.contains("storage takes no writes"))
+    });
+    assert_eq!(metric(port, "squall_storage_up"), Some(0.0));
+    assert_eq!(metric(port, "squall_backlog_changes"), Some(0.0));
+    wait_until("the flood fires and cannot be kept", PAGE_LIMIT, || {
+        metric(port, "squall_backlog_changes").is_some_and(|changes| changes > 0.0)
     });
     assert_eq!(metric(port, "squall_storage_up"), Some(0.0));
     // Whoever looks sees it all the same.

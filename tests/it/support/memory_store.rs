@@ -136,6 +136,10 @@ impl Store for MemoryStore {
         ready(0)
     }
 
+    fn probe(&self) -> Answer<'_, ()> {
+        ready(())
+    }
+
     fn heartbeat<'a>(&'a self, replica: &'a str) -> Answer<'a, Vec<String>> {
         ready(vec![replica.to_owned()])
     }
