@@ -1,8 +1,8 @@
 //! Real clients with the waits they come with, against a server that fails for a while, scraped by
 //! a real Prometheus: each is caught, and named.
 //!
-//! Nothing here is simulated: the libraries are Debian's. This runs in real time; every wait is on
-//! a condition and bounded.
+//! Nothing here is simulated: the libraries are Debian's, and so is the Prometheus that writes.
+//! These run in real time; every wait is on a condition and bounded.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 use crate::support::http::get;
 use crate::support::process::{Program, free_port, squall, wait_for, wait_until};
-use crate::support::replicas::Replicas;
-use crate::support::servers::prometheus_of;
+use crate::support::replicas::{Replicas, WRITTEN};
+use crate::support::servers::{prometheus_of, prometheus_with};
 
 /// Time until a baseline is there: a minute of scrapes, on a busy machine.
 const BASELINE_LIMIT: Duration = Duration::from_secs(180);
@@ -71,21 +71,22 @@ fn wait_until_watched(port: u16, wanted: usize) {
     });
 }
 
-/// Waits until the storm of a dependency is caught as one in step, and `rule` is among the clients
-/// that it may be.
-fn expect_named(port: u16, dependency: &str, rule: &str) {
+/// Waits until the storm of a dependency is caught as one in step, and the clients that it may be
+/// are what `named` wants.
+fn expect_caught(port: u16, dependency: &str, named: impl Fn(&[&str]) -> bool) {
     let path = format!("/api/v1/incidents?dependency={dependency}");
     let mut last = Vec::new();
-    let named = wait_for(NAME_LIMIT, || {
+    let caught = wait_for(NAME_LIMIT, || {
         last = list(port, &path, "incidents");
         let [incident] = &last[..] else { return None };
         let is_caught = incident["classification"] == "backoff-without-jitter";
         let matches = incident["matches"].as_array().map(Vec::as_slice).unwrap_or_default();
-        (is_caught && matches.iter().any(|it| it["rule"] == rule)).then_some(())
+        let rules: Vec<&str> = matches.iter().filter_map(|it| it["rule"].as_str()).collect();
+        (is_caught && named(&rules)).then_some(())
     });
     let said: Vec<&Value> = last.iter().map(|it| &it["summary"]).collect();
     println!("{dependency}: {said:?}");
-    assert!(named.is_some(), "{dependency} is not told as `{rule}`: {last:#?}");
+    assert!(caught.is_some(), "{dependency} is not told for what it is: {last:#?}");
 }
 
 /// The clients of a library, at work until they are dropped.
@@ -120,7 +121,41 @@ fn real_clients_without_jitter_are_caught_and_named() {
         replicas.fail(library, BLIP);
     }
     for (library, rule) in LIBRARIES {
-        expect_named(port, library, rule);
+        expect_caught(port, library, |rules| rules.contains(&rule));
     }
+    assert_eq!(daemon.terminate(), Some(0), "{}", daemon.output());
+}
+
+/// Shards of a Prometheus for each of its receivers, as one that has much to write.
+const SHARDS: usize = 25;
+/// How long the receivers fail: a dozen waves at the cap of 5 s.
+const WRITE_FAILURE: Duration = Duration::from_secs(60);
+
+/// A Prometheus that writes what it scrapes to every replica, in few and large requests: each shard
+/// when it has a full one, so that they are not in step while all is well.
+fn writing(replicas: &Replicas) -> String {
+    let mut text = "remote_write:\n".to_owned();
+    for port in &replicas.ports {
+        text.push_str(&format!(
+            "  - url: http://127.0.0.1:{port}/api/v1/write\n    name: r{port}\n    queue_config: \
+             {{min_shards: {SHARDS}, max_shards: {SHARDS}, max_samples_per_send: 200, \
+             batch_send_deadline: 60s, capacity: 2000}}\n"
+        ));
+    }
+    text
+}
+
+#[test]
+fn a_prometheus_that_writes_is_caught_and_named() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let replicas = Replicas::start(REPLICAS);
+    let discovery = replicas.discovery();
+    let prometheus = prometheus_with(folder.path(), &discovery, "1s", &writing(&replicas));
+    let port = free_port();
+    let mut daemon = watch(folder.path(), prometheus.port, port);
+    wait_until_watched(port, 1);
+    replicas.fail(WRITTEN, WRITE_FAILURE);
+    // Its waits are nobody else's, once the cap has shown.
+    expect_caught(port, WRITTEN, |rules| rules.first() == Some(&"prometheus-remote-write"));
     assert_eq!(daemon.terminate(), Some(0), "{}", daemon.output());
 }

@@ -7,26 +7,36 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde_json::{Value, json};
 use squall::sim::random::Draws;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Shortest and longest time to an answer while all is well: clients that are asked to wait for
 /// news. Different for each, so that nothing is in step before the failure.
 const ANSWER_SECONDS: [f64; 2] = [5.0, 15.0];
 /// Seed of those times.
 const SEED: u64 = 11;
+/// How long writes hang when the failure begins, as behind a gateway that waits for what has gone.
+/// Whatever is written meanwhile is refused in one moment.
+const HANG: Duration = Duration::from_secs(20);
+/// Series besides the counters, so that there is something to write.
+const GAUGES: usize = 100;
+/// The dependency that samples are written to.
+pub(crate) const WRITTEN: &str = "remote-write";
 
 /// The replicas; they end with the test.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     pub(crate) ports: Vec<u16>,
     failing: watch::Sender<BTreeSet<String>>,
+    hang: CancellationToken,
     runtime: Runtime,
 }
 
@@ -37,6 +47,8 @@ struct Replica {
     answered: Mutex<BTreeMap<(String, u16), u64>>,
     draws: Mutex<Draws>,
     failing: watch::Receiver<BTreeSet<String>>,
+    /// Over when writes are refused and do not hang any more.
+    hang: CancellationToken,
     /// All of them, for the list of targets.
     ports: Vec<u16>,
 }
@@ -50,6 +62,7 @@ impl Replicas {
             .build()
             .expect("a runtime");
         let failing = watch::Sender::default();
+        let hang = CancellationToken::new();
         let listeners: Vec<TcpListener> = (0..count)
             .map(|_| runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port"))
             .collect();
@@ -60,16 +73,19 @@ impl Replicas {
                 answered: Mutex::default(),
                 draws: Mutex::new(Draws::new(SEED, stream)),
                 failing: failing.subscribe(),
+                hang: hang.clone(),
                 ports: ports.clone(),
             };
             let router = Router::new()
                 .route("/work/{dependency}", get(work))
+                .route("/api/v1/write", post(written))
                 .route("/metrics", get(metrics))
                 .route("/targets", get(targets))
+                .layer(DefaultBodyLimit::disable())
                 .with_state(Arc::new(replica));
             runtime.spawn(async move { axum::serve(listener, router).await });
         }
-        Self { ports, failing, runtime }
+        Self { ports, failing, hang, runtime }
     }
 
     /// Where a Prometheus finds them as targets.
@@ -78,12 +94,17 @@ impl Replicas {
     }
 
     /// Answers everything for `dependency` with 503 for so long, what waits for its answer too.
+    /// What is written hangs first.
     pub(crate) fn fail(&self, dependency: &'static str, length: Duration) {
         self.failing.send_modify(|failing| {
             failing.insert(dependency.to_owned());
         });
-        let failing = self.failing.clone();
+        let (failing, hang) = (self.failing.clone(), self.hang.clone());
         self.runtime.spawn(async move {
+            if dependency == WRITTEN {
+                tokio::time::sleep(HANG).await;
+                hang.cancel();
+            }
             tokio::time::sleep(length).await;
             failing.send_modify(|failing| {
                 failing.remove(dependency);
@@ -113,12 +134,24 @@ async fn work(State(replica): State<Arc<Replica>>, Path(dependency): Path<String
     replica.answer(&dependency, has_failed)
 }
 
+async fn written(State(replica): State<Arc<Replica>>, _samples: Bytes) -> StatusCode {
+    let is_failing = || replica.failing.borrow().contains(WRITTEN);
+    if is_failing() {
+        replica.hang.cancelled().await;
+    }
+    replica.answer(WRITTEN, is_failing())
+}
+
 async fn metrics(State(replica): State<Arc<Replica>>) -> String {
     let mut text = "# TYPE answers_total counter\n".to_owned();
     let answered = replica.answered.lock().expect("nothing panics while it holds this");
     for ((dependency, code), count) in answered.iter() {
         let series = format!("answers_total{{dependency=\"{dependency}\",code=\"{code}\"}}");
         let _infallible = writeln!(text, "{series} {count}");
+    }
+    text.push_str("# TYPE room_temperature_celsius gauge\n");
+    for room in 0..GAUGES {
+        let _infallible = writeln!(text, "room_temperature_celsius{{room=\"{room}\"}} 21");
     }
     text
 }

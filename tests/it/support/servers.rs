@@ -32,12 +32,22 @@ fn program(name: &str, variable: &str) -> String {
 
 /// A Prometheus that scrapes what `discovery` (an address of HTTP service discovery) lists.
 pub(crate) fn prometheus_of(folder: &Path, discovery: &str, interval: &str) -> Server {
+    prometheus_with(folder, discovery, interval, "")
+}
+
+/// The same with more sections in its configuration.
+pub(crate) fn prometheus_with(
+    folder: &Path,
+    discovery: &str,
+    interval: &str,
+    sections: &str,
+) -> Server {
     fs::write(
         folder.join("prometheus.yml"),
         format!(
             "global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n\
              scrape_configs:\n  - job_name: shop\n    honor_labels: true\n    \
-             http_sd_configs: [{{url: '{discovery}', refresh_interval: 5s}}]\n"
+             http_sd_configs: [{{url: '{discovery}', refresh_interval: 5s}}]\n{sections}"
         ),
     )
     .expect("a configuration for Prometheus");
