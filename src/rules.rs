@@ -108,21 +108,9 @@ impl Rules {
         let mut faults = Vec::new();
         let mut added: Vec<Rule> = Vec::new();
         for (file, text) in files {
-            match parse_file(text) {
-                Ok(rules) => {
-                    for (line, rule) in rules {
-                        if added.iter().any(|other| other.same_id(&rule)) {
-                            let says = format!("`{}` is given twice", rule.id());
-                            let fault = Fault { line, path: "id".to_owned(), says };
-                            faults.push(FileFault { file: file.to_owned(), fault });
-                        }
-                        added.push(rule);
-                    }
-                }
-                Err(found) => faults.extend(
-                    found.into_iter().map(|fault| FileFault { file: file.to_owned(), fault }),
-                ),
-            }
+            let found = read_file(text, &mut added);
+            faults
+                .extend(found.into_iter().map(|fault| FileFault { file: file.to_owned(), fault }));
         }
         if faults.is_empty() { Ok(self.with(added)) } else { Err(faults) }
     }
@@ -230,7 +218,9 @@ impl Rule {
         }
     }
 
-    fn same_id(&self, other: &Self) -> bool {
+    /// Whether both are of one kind and have one id: then one takes the other's place.
+    #[must_use]
+    pub fn has_id_of(&self, other: &Self) -> bool {
         let same_kind = matches!(
             (self, other),
             (Self::Schedule(_), Self::Schedule(_)) | (Self::Preset(_), Self::Preset(_))
@@ -244,26 +234,42 @@ pub fn embedded_files() -> impl Iterator<Item = (&'static str, &'static str)> {
     embedded::FILES.iter().copied()
 }
 
-/// The rules of one file, a rule or a list of rules, each with its line.
+/// The rules of one file: a rule, or a list of rules.
 ///
 /// # Errors
 ///
 /// Every fault of the file, by line.
-pub fn parse_file(text: &str) -> Result<Vec<(usize, Rule)>, Vec<Fault>> {
-    let node = spanned::parse(text).map_err(|fault| vec![fault])?;
-    let faults = Faults::default();
+pub fn parse_file(text: &str) -> Result<Vec<Rule>, Vec<Fault>> {
     let mut rules = Vec::new();
+    let faults = read_file(text, &mut rules);
+    if faults.is_empty() { Ok(rules) } else { Err(faults) }
+}
+
+/// Adds the rules of one file to those of the files before it, faulty ones too where their id can
+/// be read, so that an id that is given twice is told together with everything else.
+fn read_file(text: &str, rules: &mut Vec<Rule>) -> Vec<Fault> {
+    let node = match spanned::parse(text) {
+        Ok(node) => node,
+        Err(fault) => return vec![fault],
+    };
+    let faults = Faults::default();
+    let mut add = |node: &Node, path: &str| {
+        let Some(rule) = Rule::read(node, path, &faults) else { return };
+        if rules.iter().any(|other| other.has_id_of(&rule)) {
+            let path = if path.is_empty() { "id".to_owned() } else { format!("{path}.id") };
+            faults.add(node.line, &path, format!("`{}` is given twice", rule.id()));
+        }
+        rules.push(rule);
+    };
     match &node.value {
         Value::Sequence(items) => {
             for (index, item) in items.iter().enumerate() {
-                rules.extend(
-                    Rule::read(item, &format!("[{index}]"), &faults).map(|rule| (item.line, rule)),
-                );
+                add(item, &format!("[{index}]"));
             }
         }
-        _ => rules.extend(Rule::read(&node, "", &faults).map(|rule| (node.line, rule))),
+        _ => add(&node, ""),
     }
-    if faults.is_empty() { Ok(rules) } else { Err(faults.into_sorted()) }
+    faults.into_sorted()
 }
 
 #[cfg(test)]

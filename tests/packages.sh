@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the servers that the end-to-end tests start on ports of their own, and stops the services that their
-# packages start: the tests use the programs, never the services.
+# Installs the servers that the end-to-end tests start on ports of their own and the libraries of the real clients, and
+# stops the services that their packages start: the tests use the programs, never the services.
 set -euo pipefail
 
 declare -A program_of=(
     [prometheus]=prometheus [prometheus-alertmanager]=prometheus-alertmanager
-    [chromium]=chromium [chromium-driver]=chromedriver
+    [chromium]=chromium [chromium-driver]=chromedriver [victoria-metrics]=victoria-metrics [nodejs]=node
 )
 
 missing=()
@@ -14,6 +14,11 @@ for tool in openssl curl; do
 done
 # The server's programs are not on the path.
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+# The clients of tests/it/clients.rs: Debian's own, for its own Python and for any node.
+for module in tenacity backoff urllib3; do
+    /usr/bin/python3 -c "import $module" 2>/dev/null || missing+=(python3 "python3-$module")
+done
+[ -d /usr/share/nodejs/retry ] || missing+=(node-retry)
 for package in "${!program_of[@]}"; do
     command -v "${program_of[$package]}" >/dev/null || missing+=("$package")
 done

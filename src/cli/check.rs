@@ -79,7 +79,8 @@ fn check(file: &Path, rules: &Rules, effective: bool) -> Result<String, ConfigEr
         }
         FileKind::Rule => {
             let found = rules::parse_file(&text).map_err(faulty)?;
-            Ok(format!("{shown}: {} good rules\n", found.len()))
+            let rules = if found.len() == 1 { "rule" } else { "rules" };
+            Ok(format!("{shown}: {} good {rules}\n", found.len()))
         }
     }
 }

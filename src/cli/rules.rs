@@ -9,10 +9,10 @@ use super::{Failure, Format};
 use crate::classify::matching::{match_waits, says};
 use crate::classify::{RuleMatch, advice};
 use crate::config;
+use crate::rules::Rules;
 use crate::rules::policy::seconds;
 use crate::rules::preset::Preset;
 use crate::rules::schedule::ScheduleRule;
-use crate::rules::{FileFault, Rules};
 
 /// Width of a table, the narrowest terminal in use.
 const WIDTH: usize = 80;
@@ -92,18 +92,19 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 ///
 /// When a path cannot be read, and with every fault of every file.
 pub fn load(paths: &[PathBuf]) -> Result<Rules, Failure> {
-    let mut texts = Vec::new();
+    let (mut texts, mut faults) = (Vec::new(), Vec::new());
     for path in paths {
-        let read = config::rule_files(path);
-        texts.extend(read.map_err(|error| Failure::Usage(super::with_causes(&error)))?);
+        let (found, unreadable) = config::rule_files(path);
+        texts.extend(found);
+        faults.extend(unreadable.iter().map(|error| super::with_causes(error)));
     }
-    Rules::builtin()
-        .with_files(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
-        .map_err(|faults| Failure::Usage(told(&faults)))
-}
-
-fn told(faults: &[FileFault]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    match Rules::builtin().with_files(texts) {
+        Ok(rules) if faults.is_empty() => return Ok(rules),
+        Ok(_) => {}
+        Err(found) => faults.extend(found.iter().map(ToString::to_string)),
+    }
+    Err(Failure::Usage(faults.join("\n")))
 }
 
 fn print_json(out: &mut dyn Write, value: &Value) -> Result<(), Failure> {
@@ -389,5 +390,9 @@ mod tests {
         fs::write(folder.path().join("c.yml"), "id: y\n").expect("written");
         let Err(Failure::Usage(told)) = load(&[folder.path().to_owned()]) else { panic!("taken") };
         assert!(told.contains("b.yml") && told.contains("c.yml"), "{told}");
+        // A file that cannot be read hides none of them.
+        fs::write(folder.path().join("d.yml"), b"\xff").expect("written");
+        let Err(Failure::Usage(told)) = load(&[folder.path().to_owned()]) else { panic!("taken") };
+        assert!(["b.yml", "c.yml", "d.yml"].iter().all(|it| told.contains(it)), "{told}");
     }
 }

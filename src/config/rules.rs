@@ -47,10 +47,16 @@ impl OwnRules {
 /// Reads the section; `rules` are those known without it.
 pub(crate) fn read(nodes: &[Node], folder: &Path, rules: &Rules, faults: &Faults) -> OwnRules {
     let mut own = OwnRules { known: rules.clone(), ..OwnRules::default() };
+    let mut inline: Vec<Rule> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         let path = format!("rules[{index}]");
         if !has(node, "path") {
             if let Some(rule) = Rule::read(node, &path, faults) {
+                if inline.iter().any(|other| other.has_id_of(&rule)) {
+                    let says = format!("`{}` is given twice", rule.id());
+                    faults.add(node.line, &format!("{path}.id"), says);
+                }
+                inline.push(rule.clone());
                 own.known = own.known.with([rule]);
                 own.inline.push(node.clone());
             }
@@ -60,13 +66,10 @@ pub(crate) fn read(nodes: &[Node], folder: &Path, rules: &Rules, faults: &Faults
         let file = fields.required_text("path");
         fields.finish();
         let Some(file) = file.map(|file| folder.join(file)) else { continue };
-        let texts = match rule_files(&file) {
-            Ok(texts) => texts,
-            Err(error) => {
-                faults.add(node.line, &format!("{path}.path"), says(&error));
-                continue;
-            }
-        };
+        let (texts, unreadable) = rule_files(&file);
+        for error in &unreadable {
+            faults.add(node.line, &format!("{path}.path"), says(error));
+        }
         let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
         match own.known.with_files(texts) {
             Ok(known) => {
@@ -92,25 +95,40 @@ fn says(error: &ConfigError) -> String {
 }
 
 /// The rule files at `path`, by name: the file itself, or those of a folder in the order of their
-/// names.
-///
-/// # Errors
-///
-/// When one cannot be read.
-pub fn rule_files(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
-    let unreadable = |cause| ConfigError::Unreadable { file: path.to_owned(), cause };
+/// names; beside them why others cannot be read, so that one of these hides no fault of the rest.
+#[must_use]
+pub fn rule_files(path: &Path) -> (Vec<(String, String)>, Vec<ConfigError>) {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
-        files.clear();
-        for entry in std::fs::read_dir(path).map_err(unreadable)? {
-            let file = entry.map_err(unreadable)?.path();
-            if file.extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
-                files.push(file);
+        files = match files_of(path) {
+            Ok(files) => files,
+            Err(cause) => {
+                let unreadable = ConfigError::Unreadable { file: path.to_owned(), cause };
+                return (Vec::new(), vec![unreadable]);
             }
-        }
-        files.sort();
+        };
     }
-    files.into_iter().map(|file| Ok((file.display().to_string(), text_of(&file)?))).collect()
+    let (mut texts, mut unreadable) = (Vec::new(), Vec::new());
+    for file in files {
+        match text_of(&file) {
+            Ok(text) => texts.push((file.display().to_string(), text)),
+            Err(error) => unreadable.push(error),
+        }
+    }
+    (texts, unreadable)
+}
+
+/// The `.yaml` and `.yml` files of a folder, in the order of their names.
+fn files_of(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Writes a node as lines of YAML, each indented by `indent` spaces; reads back to the same.

@@ -14,7 +14,7 @@ fn every_rule_is_whole_and_its_cases_hold() {
         match parse_file(text) {
             Err(found) => faults.extend(found.iter().map(|fault| format!("{file}: {fault}"))),
             Ok(rules) => {
-                for (_, rule) in rules {
+                for rule in rules {
                     let folder = match &rule {
                         Rule::Schedule(_) => "schedules",
                         Rule::Preset(_) => "presets",
@@ -157,6 +157,12 @@ fn a_users_rule_joins_and_replaces_and_a_bad_one_changes_nothing() {
     assert_eq!(bad[0].to_string(), "bad.yaml: line 1: name: is missing");
     let twice = known.with_files([("a.yaml", own), ("b.yaml", own)]).unwrap_err();
     assert_eq!(twice[0].to_string(), "b.yaml: line 1: id: `node-retry` is given twice");
+    // Twice in one file, and told together with what else is wrong there.
+    let list = "- {id: x, name: X, policy: {family: fixed, base: 1s}}\n\
+                - {id: x, name: X, policy: {family: fixed, base: 1s}, odd: 1}\n";
+    let faults = parse_file(list).unwrap_err();
+    let told: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(told, ["[1].odd", "[1].id"]);
 }
 
 #[test]

@@ -7,12 +7,14 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
+use squall::clock::{Clock, SystemClock};
 use tempfile::TempDir;
 
 use crate::support::conventions::{CALLERS, convention};
 use crate::support::http::get;
 use crate::support::process::{Program, free_port, squall, wait_for, wait_until};
-use crate::support::servers::prometheus_of;
+use crate::support::proxy::{Manner, Proxy};
+use crate::support::servers::{prometheus_of, victoria_with};
 use crate::support::targets::{Target, Targets};
 
 /// Time until a baseline is there: a minute of scrapes, on a busy machine.
@@ -223,4 +225,84 @@ fn a_served_simulation_is_examined_as_a_prometheus_is() {
     let query = "/api/v1/query?query=topk(2,%20http_client_requests_total)";
     let largest = get(port, query).expect("an answer").json();
     assert_eq!(largest["data"]["result"].as_array().map(Vec::len), Some(2), "{largest:#}");
+}
+
+/// Time between two pushes, milliseconds.
+const PUSHED_EVERY: i64 = 15_000;
+/// Pushes of each target, up to now.
+const PUSHES: i64 = 60;
+
+/// What an agent pushes: the samples of some targets, each at a phase of its own.
+fn pushed() -> String {
+    let mut text = String::new();
+    let begin = SystemClock.now().millis() - PUSHES * PUSHED_EVERY;
+    let mut targets = convention("istio").targets(&[]);
+    targets.extend(convention("haproxy").targets(&[]));
+    for (number, target) in (0..).zip(targets) {
+        let labels: Vec<String> =
+            target.labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+        let labels = format!(",{}}} ", labels.join(","));
+        for push in 0..PUSHES {
+            let after = push * PUSHED_EVERY + number * 2_000;
+            #[expect(clippy::cast_precision_loss, reason = "some minutes")]
+            let exposition = (target.exposition)(after as f64 / 1000.0);
+            for line in exposition.lines().filter(|line| !line.starts_with('#')) {
+                text.push_str(&line.replace("} ", &labels));
+                text.push_str(&format!(" {}\n", begin + after));
+            }
+        }
+    }
+    text
+}
+
+/// Samples that were pushed have no targets that a server could list, and Thanos and Mimir list
+/// none whatever they hold: what the doctor says then comes from the samples.
+#[test]
+fn servers_that_list_no_targets_are_examined_by_their_samples() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let victoria = victoria_with(folder.path(), &pushed());
+    let proxy = Proxy::before(victoria.port);
+    // By their documented interfaces: Mimir is under a prefix and has neither list, the querier of
+    // Thanos lists no Alertmanagers, and a proxy may leave nothing but queries and labels.
+    let thanos = Manner::Under("", &["/api/v1/alertmanagers"]);
+    let mimir = Manner::Under("/prometheus", &["/api/v1/targets", "/api/v1/alertmanagers"]);
+    let least = Manner::Under(
+        "/prometheus",
+        &["/api/v1/targets", "/api/v1/alertmanagers", "/api/v1/metadata", "/api/v1/status"],
+    );
+    let through = |prefix: &str| format!("http://127.0.0.1:{}{prefix}", proxy.port);
+    for (server, manner, url) in [
+        ("VictoriaMetrics", Manner::Pass, through("")),
+        ("Thanos", thanos, through("")),
+        ("Mimir", mimir, through("/prometheus")),
+        ("queries alone", least, through("/prometheus/")),
+    ] {
+        proxy.turn(manner);
+        let found = report(folder.path(), &url);
+        let source = &found["sources"][0];
+        assert_eq!(source["warnings"], serde_json::json!([]), "{server}: {source:#}");
+        assert_eq!(source["scrapes"], serde_json::json!([]), "{server}: {source:#}");
+        for name in ["istio", "haproxy"] {
+            let watch = watch(&found, name);
+            assert_eq!(watch["standing"], "ready", "{server}: {watch:#}");
+            let dependencies = watch["dependencies"].as_array().expect("dependencies");
+            assert_eq!(dependencies.len(), 2, "{server}: {watch:#}");
+            for dependency in dependencies {
+                assert_eq!(dependency["state"], "watched", "{server}: {dependency:#}");
+                assert_eq!(dependency["targets"], CALLERS.len(), "{server}: {dependency:#}");
+                let interval = dependency["scrape_interval_seconds"].as_f64();
+                assert_eq!(interval, Some(15.0), "{server}: {dependency:#}");
+            }
+        }
+        let written = format!("{}.yml", server.to_lowercase().replace(' ', "-"));
+        let arguments = [format!("--prometheus.url={url}"), format!("--write={written}")];
+        let output = doctor(folder.path(), &arguments.each_ref().map(String::as_str));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let check = squall().args(["check", &written]).current_dir(folder.path()).output();
+        let check = check.expect("squall starts");
+        assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+        let text = fs::read_to_string(folder.path().join(written)).expect("the configuration");
+        let base = url.trim_end_matches('/');
+        assert!(text.contains(&format!("url: {base}\n")), "{server}: {text}");
+    }
 }

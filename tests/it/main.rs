@@ -10,6 +10,7 @@
 mod alerts;
 mod backtest;
 mod bad_days;
+mod clients;
 mod config;
 mod daemon;
 mod doctor;

@@ -8,6 +8,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod replay;
+pub(crate) mod replicas;
 pub(crate) mod servers;
 pub(crate) mod conventions;
 pub(crate) mod targets;

@@ -11,6 +11,9 @@ use std::time::Duration;
 pub(crate) enum Manner {
     /// Hands it on.
     Pass,
+    /// Hands on what is asked for under this prefix, without it, but for paths that begin with one
+    /// of those, which it does not have.
+    Under(&'static str, &'static [&'static str]),
     /// Answers this head and body: status line and headers, without the length.
     Say(&'static str, &'static str),
     /// Announces more than it sends.
@@ -78,20 +81,19 @@ fn answer(stream: TcpStream, manner: Manner, behind: u16) -> Option<()> {
     let (head, body) = request(&mut reader)?;
     let mut stream = stream;
     match manner {
-        Manner::Pass => {
-            let mut server = TcpStream::connect(("127.0.0.1", behind)).ok()?;
-            server.write_all(head.as_bytes()).ok()?;
-            server.write_all(&body).ok()?;
-            std::io::copy(&mut server, &mut stream).ok()?;
+        Manner::Pass => hand_on(&head, &body, behind, &mut stream)?,
+        Manner::Under(prefix, lacks) => {
+            let (method, rest) = head.split_once(' ')?;
+            match rest.strip_prefix(prefix) {
+                Some(path) if !lacks.iter().any(|it| path.starts_with(it)) => {
+                    hand_on(&format!("{method} {path}"), &body, behind, &mut stream)?;
+                }
+                _ => {
+                    say("404 Not Found\r\nContent-Type: text/plain", "404 page not found", &stream)?
+                }
+            }
         }
-        Manner::Say(head, body) => {
-            let length = body.len();
-            write!(
-                stream,
-                "HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-            )
-            .ok()?;
-        }
+        Manner::Say(head, body) => say(head, body, &stream)?,
         Manner::Truncate => {
             let half = r#"{"status":"success","data":{"resultType":"matrix","result":[{"met"#;
             let head = "200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000";
@@ -104,6 +106,19 @@ fn answer(stream: TcpStream, manner: Manner, behind: u16) -> Option<()> {
         }
     }
     Some(())
+}
+
+fn hand_on(head: &str, body: &[u8], behind: u16, stream: &mut TcpStream) -> Option<()> {
+    let mut server = TcpStream::connect(("127.0.0.1", behind)).ok()?;
+    server.write_all(head.as_bytes()).ok()?;
+    server.write_all(body).ok()?;
+    std::io::copy(&mut server, stream).ok().map(|_| ())
+}
+
+fn say(head: &str, body: &str, mut stream: &TcpStream) -> Option<()> {
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+        .ok()
 }
 
 /// Reads one request; its connection is to be closed after the answer.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use super::http::get;
+use super::http::{get, request};
 use super::process::{Program, free_port, wait_until};
 
 /// Time a server gets to start on a machine that is busy.
@@ -32,12 +32,22 @@ fn program(name: &str, variable: &str) -> String {
 
 /// A Prometheus that scrapes what `discovery` (an address of HTTP service discovery) lists.
 pub(crate) fn prometheus_of(folder: &Path, discovery: &str, interval: &str) -> Server {
+    prometheus_with(folder, discovery, interval, "")
+}
+
+/// The same with more sections in its configuration.
+pub(crate) fn prometheus_with(
+    folder: &Path,
+    discovery: &str,
+    interval: &str,
+    sections: &str,
+) -> Server {
     fs::write(
         folder.join("prometheus.yml"),
         format!(
             "global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n\
              scrape_configs:\n  - job_name: shop\n    honor_labels: true\n    \
-             http_sd_configs: [{{url: '{discovery}', refresh_interval: 5s}}]\n"
+             http_sd_configs: [{{url: '{discovery}', refresh_interval: 5s}}]\n{sections}"
         ),
     )
     .expect("a configuration for Prometheus");
@@ -108,33 +118,52 @@ pub(crate) fn succeed(what: &str, command: &mut Command) -> Output {
 /// A server over the history in `folder`, that scrapes nothing and reads no more than `samples_max`
 /// for one query.
 pub(crate) fn history_over(folder: &Path, samples_max: u32) -> Server {
+    if let Some(victoria) = victoriametrics() {
+        return victoria_over(folder, &victoria, samples_max);
+    }
     let port = free_port();
-    let (mut command, ready) = match victoriametrics() {
-        Some(victoria) => {
-            let mut command = Command::new(victoria);
-            command
-                .arg(format!("-storageDataPath={}", folder.join("history").display()))
-                .arg("-retentionPeriod=100y")
-                .arg(format!("-search.maxSamplesPerQuery={samples_max}"))
-                .arg(format!("-httpListenAddr=127.0.0.1:{port}"));
-            (command, "/health")
-        }
-        None => {
-            let config = folder.join("history.yml");
-            fs::write(&config, "scrape_configs: []\n").expect("a configuration for Prometheus");
-            let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
-            command
-                .arg(format!("--config.file={}", config.display()))
-                .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
-                .arg("--storage.tsdb.retention.time=100y")
-                .arg(format!("--query.max-samples={samples_max}"))
-                .arg(format!("--web.listen-address=127.0.0.1:{port}"));
-            (command, "/-/ready")
-        }
-    };
-    let program = Program::start("history", folder, &mut command);
+    let config = folder.join("history.yml");
+    fs::write(&config, "scrape_configs: []\n").expect("a configuration for Prometheus");
+    let mut command = Command::new(program("prometheus", "SQUALL_TEST_PROMETHEUS"));
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()))
+        .arg("--storage.tsdb.retention.time=100y")
+        .arg(format!("--query.max-samples={samples_max}"))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    ready(folder, &mut command, port, "/-/ready")
+}
+
+fn victoria_over(folder: &Path, victoria: &str, samples_max: u32) -> Server {
+    let port = free_port();
+    let mut command = Command::new(victoria);
+    command
+        .arg(format!("-storageDataPath={}", folder.join("history").display()))
+        .arg("-retentionPeriod=100y")
+        .arg(format!("-search.maxSamplesPerQuery={samples_max}"))
+        .arg(format!("-httpListenAddr=127.0.0.1:{port}"));
+    ready(folder, &mut command, port, "/health")
+}
+
+/// Debian's VictoriaMetrics, or the one to take in its place, with these samples pushed into it:
+/// text with timestamps in milliseconds.
+pub(crate) fn victoria_with(folder: &Path, samples: &str) -> Server {
+    let server = victoria_over(
+        folder,
+        &program("victoria-metrics", "SQUALL_TEST_VICTORIAMETRICS"),
+        u32::MAX,
+    );
+    let taken = request("POST", server.port, "/api/v1/import/prometheus", samples);
+    assert!(taken.as_ref().is_some_and(|it| it.status == 204), "{taken:?}");
+    let flushed = get(server.port, "/internal/force_flush").map(|answer| answer.status);
+    assert_eq!(flushed, Some(200));
+    server
+}
+
+fn ready(folder: &Path, command: &mut Command, port: u16, path: &str) -> Server {
+    let program = Program::start("history", folder, command);
     wait_until("the server is ready", START_LIMIT, || {
-        get(port, ready).is_some_and(|answer| answer.status == 200)
+        get(port, path).is_some_and(|answer| answer.status == 200)
     });
     Server { port, program }
 }
