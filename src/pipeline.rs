@@ -15,6 +15,7 @@
 
 pub mod around;
 mod counters;
+mod lanes;
 pub mod replay;
 pub mod stopwatch;
 mod tracked;
@@ -241,28 +242,11 @@ impl Pipeline {
             let at = tracked.iter().position(|it| same(it.key(), &incident.dependency));
             if let Some(at) = at {
                 let mut around = tracked[at].around(incident)?;
-                around.model.clients = self.clients(watch, at);
+                around.model.clients = clients(&self.watches[watch], &self.tables[watch], at);
                 return Some(around);
             }
         }
         None
-    }
-
-    /// Who calls a dependency, by the number of its targets.
-    fn clients(&self, watch: usize, dependency: usize) -> Vec<String> {
-        let Ok(number) = u32::try_from(dependency) else { return Vec::new() };
-        let (number, table) = (DependencyId(number), &self.tables[watch]);
-        if self.watches[watch].client.is_empty() {
-            return Vec::new();
-        }
-        let targets = (0..table.target_count(number)).filter_map(|it| u32::try_from(it).ok());
-        targets
-            .map(|target| {
-                let labels = table.client_labels(number, TargetId(target));
-                let values: Vec<&str> = labels.iter().map(|(_, value)| value).collect();
-                values.join(" / ")
-            })
-            .collect()
     }
 
     /// What is watched, and how well it can be seen.
@@ -297,6 +281,22 @@ impl Pipeline {
     pub fn watches(&self) -> &[Watch] {
         &self.watches
     }
+}
+
+/// Who calls a dependency, by the number of its targets.
+fn clients(watch: &Watch, table: &SeriesTable, dependency: usize) -> Vec<String> {
+    let Ok(number) = u32::try_from(dependency).map(DependencyId) else { return Vec::new() };
+    if watch.client.is_empty() {
+        return Vec::new();
+    }
+    let targets = (0..table.target_count(number)).filter_map(|it| u32::try_from(it).ok());
+    targets
+        .map(|target| {
+            let labels = table.client_labels(number, TargetId(target));
+            let values: Vec<&str> = labels.iter().map(|(_, value)| value).collect();
+            values.join(" / ")
+        })
+        .collect()
 }
 
 /// The same dependency, whatever the source is called now.

@@ -71,8 +71,9 @@ const LEARNING: Duration = Duration::from_secs(3600);
 const TIMEOUT_MIN: Duration = Duration::from_secs(60);
 /// The poll interval when no series has two samples: Prometheus' most common interval.
 const POLL_DEFAULT: Duration = Duration::from_secs(15);
-/// Parts that wait to be replayed: one is enough to keep both sides busy.
-const PARTS_WAITING: usize = 1;
+/// Parts that wait to be replayed: a storm takes longer than a quiet hour, and the server reads on
+/// meanwhile.
+const PARTS_WAITING: usize = 4;
 /// How long after `--from` the first sample may come: a scrape, at the longest usual interval.
 const BEGIN_WITHIN: Duration = Duration::from_secs(300);
 /// Different warnings of a server that are kept.

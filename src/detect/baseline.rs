@@ -40,6 +40,8 @@ pub const OUTLIER_SDS: f64 = 5.0;
 const SHARE_PRIOR: f64 = 4.0;
 /// Rounds of trimming; the level moves less than its own error after the second.
 const ROUNDS: usize = 4;
+/// Parts of the lesson in each of which batches come, where they are normal.
+const BURST_PARTS: usize = 6;
 /// Fewest blocks a block dispersion is measured on.
 const BLOCKS_MIN: usize = 6;
 /// Smallest error ratio assumed: below it, one stray error would look like an outage.
@@ -104,7 +106,7 @@ impl Baseline {
                 (row.requests - expected).abs() <= limit
             }));
             // A series that is mostly bursts has no calm part: take it as it is.
-            if calm.iter().filter(|flag| **flag).count() * 2 < rows.len() {
+            if is_bursty(rows, &calm) {
                 calm.fill(true);
             }
             // The same intervals give the same level.
@@ -194,6 +196,31 @@ impl Row {
 enum Round {
     First,
     Later,
+}
+
+/// Whether what was trimmed is most of the intervals; or most of the requests, and all along:
+/// clients that send in batches are normal traffic, however long the pauses between them, and a
+/// burst that is none stands in one place.
+fn is_bursty(rows: &[Row], calm: &[bool]) -> bool {
+    let longest = rows.iter().map(|row| row.age).fold(0.0, f64::max);
+    let mut trimmed_in = [false; BURST_PARTS];
+    let (mut intervals, mut kept, mut all) = (0, 0.0, 0.0);
+    for (row, flag) in rows.iter().zip(calm) {
+        all += row.requests;
+        if *flag {
+            intervals += 1;
+            kept += row.requests;
+        } else {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a part of the longest age, which is not negative"
+            )]
+            let part = (row.age / longest.max(1e-9) * count(BURST_PARTS)) as usize;
+            trimmed_in[part.min(BURST_PARTS - 1)] = true;
+        }
+    }
+    intervals * 2 < rows.len() || kept * 2.0 < all && trimmed_in == [true; BURST_PARTS]
 }
 
 /// Per-target medians of the rate: a start that one burst cannot move.
@@ -427,6 +454,21 @@ mod tests {
         }
         let baseline = Baseline::learn(&intervals, 4).unwrap();
         assert!((baseline.rate / 40.0 - 1.0).abs() < 0.05, "rate {}", baseline.rate);
+    }
+
+    #[test]
+    fn batches_are_the_level_where_they_come_all_along() {
+        let mut intervals = traffic(4, 0.1, 1.0, 60, 11);
+        for (number, interval) in intervals.iter_mut().enumerate() {
+            if number % 5 == 0 {
+                interval.requests += 100.0;
+            }
+        }
+        let baseline = Baseline::learn(&intervals, 4).unwrap();
+        let seconds: f64 = intervals.iter().map(Interval::seconds).sum();
+        let rate = intervals.iter().map(|it| it.requests).sum::<f64>() / seconds * 4.0;
+        assert!((baseline.rate / rate - 1.0).abs() < 0.1, "{} for {rate}", baseline.rate);
+        assert!(baseline.dispersion > 20.0, "phi {}", baseline.dispersion);
     }
 
     #[test]

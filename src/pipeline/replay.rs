@@ -1,14 +1,14 @@
 //! History through the pipeline in event time: the polls a running daemon would have made.
 //!
 //! Every sample enters the pass of the first poll at or after its scrape, so a verdict knows
-//! nothing that had not been scraped by then. Samples are merged by time through a heap, one entry
-//! a series, so that the input may hold its series one after the other.
+//! nothing that had not been scraped by then. The dependencies go side by side (lanes.rs); the
+//! samples of each are merged by time, so that the input may hold its series one after the other.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::around::Around;
+use super::lanes::Told;
 use super::{Change, Pipeline, Reason, Trust, WatchId};
 use crate::incident::{Incident, IncidentId};
 use crate::series::table::SeriesEntry;
@@ -21,9 +21,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(2 * 3600);
 /// Bounds of the interval between two polls: faster than a second floods a server that squall is
 /// to protect, slower than five minutes pages after the fact.
 pub const POLL_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
-
-/// Samples between two words about progress: some thousandths of a second of work.
-const PROGRESS_STEP: u64 = 10_000;
 
 /// The samples of one series and where they go.
 #[derive(Debug)]
@@ -80,80 +77,74 @@ impl<'p> Replay<'p> {
 
     /// Takes the samples of `feeds`, all of which are later than those taken before; `progress` is
     /// told how many were taken since it was told last.
-    pub fn take(&mut self, feeds: &[Feed], mut progress: impl FnMut(u64)) {
-        // Each entry: when the next sample of a series was scraped, and the series.
-        let mut heap: BinaryHeap<Reverse<(Timestamp, usize)>> = feeds
-            .iter()
-            .enumerate()
-            .filter_map(|(index, feed)| Some(Reverse((feed.samples.first()?.at, index))))
-            .collect();
-        let mut positions = vec![0_usize; feeds.len()];
-        let mut taken = 0;
-        while let Some(mut top) = heap.peek_mut() {
-            let Reverse((at, index)) = *top;
-            let feed = &feeds[index];
-            positions[index] += 1;
-            match feed.samples.get(positions[index]) {
-                Some(next) => *top = Reverse((next.at, index)),
-                None => {
-                    std::collections::binary_heap::PeekMut::pop(top);
-                }
+    pub fn take(&mut self, feeds: &[Feed], progress: impl FnMut(u64)) {
+        let polls = self.polls(feeds);
+        let told = self.pipeline.run(feeds, &polls, self.around.is_some(), progress);
+        for Told { change, around, .. } in told {
+            if change.reason != Reason::Withdrawn
+                && let (Some(kept), Some(around)) = (&mut self.around, around)
+            {
+                kept.insert(around.incident.clone(), around);
             }
-            self.poll_before(at);
-            let sample = feed.samples[positions[index] - 1];
-            for &(watch, entry) in &feed.uses {
-                self.pipeline.push_entry(watch, entry, sample);
-            }
-            taken += 1;
-            if taken == PROGRESS_STEP {
-                progress(taken);
-                taken = 0;
-            }
+            self.keep(change);
         }
-        progress(taken);
     }
 
-    /// Makes the polls that come before a sample scraped at `at` can be seen.
-    fn poll_before(&mut self, at: Timestamp) {
-        let Some(mut polled) = self.polled else {
-            // The first poll stands one interval after the first sample.
-            self.polled = Some(at);
-            self.last_sample = at;
-            return;
-        };
-        while polled.plus(self.poll) < at {
-            if polled > self.last_sample.plus(SILENCE_MAX) {
-                // Whole intervals are skipped, so that the polls keep their phase.
-                let poll = i64::try_from(self.poll.as_millis()).unwrap_or(1).max(1);
-                let whole = (at.millis() - polled.millis()) / poll;
-                let skipped = Timestamp::from_millis(polled.millis() + (whole - 1).max(0) * poll);
-                polled = skipped.max(polled);
+    /// The polls that come before the last of these samples can be seen.
+    fn polls(&mut self, feeds: &[Feed]) -> Vec<Timestamp> {
+        let times = || feeds.iter().flat_map(|feed| &feed.samples).map(|sample| sample.at);
+        let Some(first) = times().min() else { return Vec::new() };
+        // The first poll stands one interval after the first sample.
+        let mut polled = *self.polled.get_or_insert(first);
+        // Between two polls, the first sample and the last are all that matters.
+        let step = i64::try_from(self.poll.as_millis()).unwrap_or(1).max(1);
+        let mut seen: BTreeMap<i64, [Timestamp; 2]> = BTreeMap::new();
+        for at in times() {
+            let slot = (at.millis() - polled.millis() - 1).div_euclid(step);
+            let span = seen.entry(slot).or_insert([at, at]);
+            *span = [span[0].min(at), span[1].max(at)];
+        }
+        let mut polls = Vec::new();
+        for [from, to] in seen.into_values() {
+            while polled.plus(self.poll) < from {
+                if polled > self.last_sample.plus(SILENCE_MAX) {
+                    // Whole intervals are skipped, so that the polls keep their phase.
+                    let whole = (from.millis() - polled.millis()) / step;
+                    let skipped = polled.millis() + (whole - 1).max(0) * step;
+                    polled = Timestamp::from_millis(skipped).max(polled);
+                }
+                polled = polled.plus(self.poll);
+                polls.push(polled);
             }
-            polled = polled.plus(self.poll);
-            self.pass(polled);
+            self.last_sample = self.last_sample.max(to);
         }
         self.polled = Some(polled);
-        self.last_sample = self.last_sample.max(at);
+        polls
     }
 
     fn pass(&mut self, now: Timestamp) {
         let trust = vec![Trust::Whole; self.pipeline.watches().len()];
         let changes = self.pipeline.pass(now, &trust);
-        self.keep(changes);
+        self.keep_all(changes);
     }
 
-    fn keep(&mut self, changes: Vec<Change>) {
-        for Change { reason, incident } in changes {
-            if reason == Reason::Withdrawn {
-                self.kept.remove(&incident.id);
-            } else {
-                if let Some(around) = &mut self.around {
-                    around.extend(
-                        self.pipeline.around(&incident).map(|it| (it.incident.clone(), it)),
-                    );
-                }
-                self.kept.insert(incident.id.clone(), incident);
+    fn keep_all(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            if change.reason != Reason::Withdrawn
+                && let Some(around) = &mut self.around
+            {
+                let seen = self.pipeline.around(&change.incident);
+                around.extend(seen.map(|it| (it.incident.clone(), it)));
             }
+            self.keep(change);
+        }
+    }
+
+    fn keep(&mut self, Change { reason, incident }: Change) {
+        if reason == Reason::Withdrawn {
+            self.kept.remove(&incident.id);
+        } else {
+            self.kept.insert(incident.id.clone(), incident);
         }
     }
 
@@ -177,7 +168,7 @@ impl Replay<'_> {
         if let Some(last) = last {
             self.pass(last);
             let changes = self.pipeline.finish(last);
-            self.keep(changes);
+            self.keep_all(changes);
         }
         (self.kept, last)
     }

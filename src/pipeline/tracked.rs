@@ -32,6 +32,8 @@ const HISTORY_INTERVALS: usize = 40_000;
 const RELEARN_CYCLES: f64 = 20.0;
 /// Shortest time between two lessons, seconds.
 const RELEARN_SECONDS_MIN: f64 = 60.0;
+/// And after this part of the lesson: a newer one says hardly anything else before.
+const RELEARN_PART: f64 = 1.0 / 6.0;
 /// Scrape cycles next to now that a lesson leaves out: trouble there may not have alarmed yet.
 const LESSON_GUARD_CYCLES: f64 = 3.0;
 /// Scrape cycles a first lesson takes.
@@ -272,9 +274,11 @@ impl Tracked {
         }
         let cycle = self.resolution.map(|resolution| resolution.scrape_seconds);
         let due = match (&self.baseline, cycle) {
-            (Some(_), Some(cycle)) => {
+            (Some(known), Some(cycle)) => {
+                let span = known.span[1].seconds_since(known.span[0]);
+                let part = RELEARN_PART * span;
                 seen.seconds_since(self.learned_at)
-                    >= (RELEARN_CYCLES * cycle).max(RELEARN_SECONDS_MIN)
+                    >= (RELEARN_CYCLES * cycle).max(RELEARN_SECONDS_MIN).max(part)
             }
             _ => self.history.len() >= INTERVALS_MIN,
         };

@@ -80,6 +80,8 @@ pub(super) struct Stream {
     peak_rate: f64,
     spacings: [i64; SPACINGS],
     spacing_count: usize,
+    /// Their median, asked for several times a scrape.
+    median_spacing: Option<i64>,
 }
 
 impl Stream {
@@ -139,7 +141,7 @@ impl Stream {
     }
 
     pub(super) fn scrape_interval(&self) -> Option<Duration> {
-        let median = self.median_spacing()?;
+        let median = self.median_spacing?;
         Some(Duration::from_millis(u64::try_from(median).unwrap_or(0)))
     }
 
@@ -185,7 +187,7 @@ impl Stream {
             }
             return;
         }
-        let median = self.median_spacing();
+        let median = self.median_spacing;
         if median.is_some_and(|median| {
             self.spacing_count >= SPACINGS_MIN && spacing * NOISE_DIVISOR < median
         }) {
@@ -205,11 +207,19 @@ impl Stream {
             quality.missed_scrapes += u64::try_from(scrapes - 1).unwrap_or(0);
         }
         self.observe(at, &samples, quality);
-        self.spacings[self.spacing_count % SPACINGS] = spacing;
-        self.spacing_count += 1;
+        self.note_spacing(spacing);
         if self.held_scrapes == 0 {
             self.emit(target, at, intervals, quality);
         }
+    }
+
+    fn note_spacing(&mut self, spacing: i64) {
+        self.spacings[self.spacing_count % SPACINGS] = spacing;
+        self.spacing_count += 1;
+        let mut spacings = self.spacings;
+        let spacings = &mut spacings[..self.spacing_count.min(SPACINGS)];
+        let middle = spacings.len() / 2;
+        self.median_spacing = Some(*spacings.select_nth_unstable(middle).1);
     }
 
     /// The first scrape, or the first after a long gap.
@@ -396,13 +406,6 @@ impl Stream {
     }
 
     fn break_after(&self) -> i64 {
-        BREAK_MIN_MILLIS.max(BREAK_SCRAPES * self.median_spacing().unwrap_or(0))
-    }
-
-    fn median_spacing(&self) -> Option<i64> {
-        let mut spacings = self.spacings;
-        let spacings = &mut spacings[..self.spacing_count.min(SPACINGS)];
-        spacings.sort_unstable();
-        spacings.get(spacings.len() / 2).copied()
+        BREAK_MIN_MILLIS.max(BREAK_SCRAPES * self.median_spacing.unwrap_or(0))
     }
 }
