@@ -15,6 +15,7 @@
 
 pub mod around;
 mod counters;
+pub mod crew;
 mod lanes;
 pub mod replay;
 pub mod stopwatch;
@@ -32,6 +33,7 @@ use crate::series::table::{DependencyId, LabelBuffer, SeriesEntry, SeriesTable};
 use crate::series::{Labels, Role, Sample, TargetId, Timestamp};
 
 use around::Around;
+use crew::Crew;
 use stopwatch::Stopwatch;
 use tracked::Tracked;
 
@@ -91,6 +93,8 @@ pub struct Config {
     pub what_if: WhatIf,
     /// What times the fits.
     pub fits: Stopwatch,
+    /// Who goes through history side by side.
+    pub crew: Crew,
 }
 
 /// An hour: long enough for the dispersion of long sums, short enough to follow the day.
@@ -106,6 +110,7 @@ impl Default for Config {
             resolved_kept: RESOLVED_KEPT,
             what_if: WhatIf::default(),
             fits: Stopwatch::default(),
+            crew: Crew::default(),
         }
     }
 }

@@ -4,14 +4,18 @@
 //! the advice comes from it, after everything is decided.
 
 use std::sync::Arc;
+use std::thread;
 
 use crate::classify::advice::{Effects, WhatIf, limit_rate};
 use crate::classify::sentence::{number, percent, seconds};
 use crate::classify::{Class, Verdict};
 use crate::detect::schedule_fit::Channel;
 use crate::pipeline;
+use crate::pipeline::crew::Crew;
 use crate::sim::counterfactual::{Herd, counterfactual};
 
+/// Most threads: past that, reading the history is what takes the time.
+const THREADS_MAX: usize = 8;
 /// Share of its height from which a peak counts as no lower: the first wait is then too short.
 const NO_LOWER: f64 = 0.8;
 /// Retries left by a limit of three attempts.
@@ -24,7 +28,22 @@ const AMPLIFICATION_MIN: f64 = 1.2;
 /// What the pipelines of this program are told, besides their watches.
 #[must_use]
 pub(crate) fn pipeline_config() -> pipeline::Config {
-    pipeline::Config { what_if: WhatIf::new(Arc::new(effects)), ..pipeline::Config::default() }
+    pipeline::Config {
+        what_if: WhatIf::new(Arc::new(effects)),
+        crew: Crew::new(Arc::new(on_every_processor)),
+        ..pipeline::Config::default()
+    }
+}
+
+/// Runs the work on as many threads as there are processors.
+fn on_every_processor(work: &(dyn Fn() + Sync)) {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 1..processors.min(THREADS_MAX) {
+            scope.spawn(work);
+        }
+        work();
+    });
 }
 
 /// What the advice would have changed in one incident.

@@ -44,6 +44,12 @@ const ROUNDS: usize = 4;
 const BURST_PARTS: usize = 6;
 /// Fewest blocks a block dispersion is measured on.
 const BLOCKS_MIN: usize = 6;
+/// Scrape cycles between two lessons.
+const RELEARN_CYCLES: f64 = 20.0;
+/// Shortest time between two lessons, seconds.
+const RELEARN_SECONDS_MIN: f64 = 60.0;
+/// And this part of the lesson: before, a newer one says hardly anything else.
+const RELEARN_PART: f64 = 1.0 / 6.0;
 /// Smallest error ratio assumed: below it, one stray error would look like an outage.
 const ERROR_RATIO_MIN: f64 = 1e-4;
 
@@ -133,6 +139,13 @@ impl Baseline {
         };
         baseline.block_dispersions = block_dispersions(rows, &baseline);
         Ok(baseline)
+    }
+
+    /// Seconds until another lesson says something new, where a scrape cycle takes `cycle` of them.
+    #[must_use]
+    pub fn lasts_seconds(&self, cycle: f64) -> f64 {
+        let part = RELEARN_PART * self.span[1].seconds_since(self.span[0]);
+        (RELEARN_CYCLES * cycle).max(RELEARN_SECONDS_MIN).max(part)
     }
 
     /// Requests expected in an interval.

@@ -1,14 +1,12 @@
-//! Many samples and the polls between them, with the dependencies side by side on the processors
-//! there are.
+//! Many samples and the polls between them, with the dependencies side by side.
 //!
 //! A dependency knows nothing of the others, so that each can go through a stretch of history alone,
 //! as long as all see the same polls. What they found is put back into the order of the polls, then
-//! of the dependencies: the number of threads changes nothing.
+//! of the dependencies: how many hands the crew has changes nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, mpsc};
-use std::thread;
+use std::sync::Mutex;
 
 use super::around::Around;
 use super::replay::Feed;
@@ -17,8 +15,6 @@ use super::{Change, Pipeline, Trust, clients};
 use crate::series::Timestamp;
 use crate::series::table::SeriesEntry;
 
-/// Most threads: past that, reading the history is what takes the time.
-const LANES_MAX: usize = 8;
 /// Samples between two words about progress: some thousandths of a second of work.
 const PROGRESS_STEP: u64 = 10_000;
 
@@ -55,7 +51,7 @@ impl Pipeline {
         feeds: &[Feed],
         polls: &[Timestamp],
         with_around: bool,
-        mut progress: impl FnMut(u64),
+        progress: impl FnMut(u64) + Send,
     ) -> Vec<Told> {
         let mut uses: Vec<Vec<Vec<Use<'_>>>> =
             self.tracked.iter().map(|tracked| vec![Vec::new(); tracked.len()]).collect();
@@ -90,39 +86,24 @@ impl Pipeline {
             });
             (watch, number, told)
         };
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.min(LANES_MAX).min(lanes.len()).max(1);
         let queue = Mutex::new(lanes.into_iter());
-        let next = || queue.lock().ok().and_then(|mut lanes| lanes.next());
-        let mut found = Vec::new();
-        thread::scope(|scope| {
-            let (sender, words) = mpsc::channel();
-            let workers: Vec<_> = (0..threads)
-                .map(|_| {
-                    let sender = sender.clone();
-                    let (next, go) = (&next, &go);
-                    scope.spawn(move || {
-                        // Nobody listens any more only where the other side has panicked.
-                        let taken = |samples| sender.send(samples).unwrap_or_default();
-                        let mut found = Vec::new();
-                        while let Some(lane) = next() {
-                            found.push(go(lane, &taken));
-                        }
-                        found
-                    })
-                })
-                .collect();
-            drop(sender);
-            for samples in words {
-                progress(samples);
-            }
-            for worker in workers {
-                match worker.join() {
-                    Ok(mut part) => found.append(&mut part),
-                    Err(cause) => std::panic::resume_unwind(cause),
+        let (found, progress) = (Mutex::new(Vec::new()), Mutex::new(progress));
+        self.config.crew.work(&|| {
+            // Whoever panics ends the whole of it; nobody goes on with half of a result.
+            let next = || queue.lock().ok().and_then(|mut lanes| lanes.next());
+            let taken = |samples| {
+                if let Ok(mut progress) = progress.lock() {
+                    progress(samples);
+                }
+            };
+            while let Some(lane) = next() {
+                let one = go(lane, &taken);
+                if let Ok(mut found) = found.lock() {
+                    found.push(one);
                 }
             }
         });
+        let mut found = found.into_inner().unwrap_or_default();
         found.sort_by_key(|(watch, number, _)| (*watch, *number));
         let mut told: Vec<Told> = found.into_iter().flat_map(|(_, _, told)| told).collect();
         told.sort_by_key(|it| it.poll);

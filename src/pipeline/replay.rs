@@ -77,7 +77,7 @@ impl<'p> Replay<'p> {
 
     /// Takes the samples of `feeds`, all of which are later than those taken before; `progress` is
     /// told how many were taken since it was told last.
-    pub fn take(&mut self, feeds: &[Feed], progress: impl FnMut(u64)) {
+    pub fn take(&mut self, feeds: &[Feed], progress: impl FnMut(u64) + Send) {
         let polls = self.polls(feeds);
         let told = self.pipeline.run(feeds, &polls, self.around.is_some(), progress);
         for Told { change, around, .. } in told {

@@ -28,12 +28,6 @@ use crate::series::{Interval, Sample, Timestamp};
 const HISTORY_SECONDS: f64 = 7200.0;
 /// Most intervals kept of one dependency.
 const HISTORY_INTERVALS: usize = 40_000;
-/// Scrape cycles between two lessons of the baseline.
-const RELEARN_CYCLES: f64 = 20.0;
-/// Shortest time between two lessons, seconds.
-const RELEARN_SECONDS_MIN: f64 = 60.0;
-/// And after this part of the lesson: a newer one says hardly anything else before.
-const RELEARN_PART: f64 = 1.0 / 6.0;
 /// Scrape cycles next to now that a lesson leaves out: trouble there may not have alarmed yet.
 const LESSON_GUARD_CYCLES: f64 = 3.0;
 /// Scrape cycles a first lesson takes.
@@ -275,10 +269,7 @@ impl Tracked {
         let cycle = self.resolution.map(|resolution| resolution.scrape_seconds);
         let due = match (&self.baseline, cycle) {
             (Some(known), Some(cycle)) => {
-                let span = known.span[1].seconds_since(known.span[0]);
-                let part = RELEARN_PART * span;
-                seen.seconds_since(self.learned_at)
-                    >= (RELEARN_CYCLES * cycle).max(RELEARN_SECONDS_MIN).max(part)
+                seen.seconds_since(self.learned_at) >= known.lasts_seconds(cycle)
             }
             _ => self.history.len() >= INTERVALS_MIN,
         };

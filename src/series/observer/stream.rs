@@ -1,5 +1,6 @@
 //! The scrapes of one target, taken in the order of time; see [`super`] for the rules.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{DataQuality, MEMORY};
@@ -120,11 +121,16 @@ impl Stream {
     ) {
         self.compact();
         let due = self.pending.partition_point(|pending| pending.at <= watermark);
-        let scrapes: Vec<Pending> = self.pending.drain(..due).collect();
-        self.compacted_len = self.pending.len();
+        let mut scrapes = std::mem::take(&mut self.pending);
+        let mut later = scrapes.split_off(due);
         for scrape in scrapes.chunk_by(|a, b| a.at == b.at) {
             self.scrape(target, scrape, intervals, quality);
         }
+        // The room is used again: this is done for every target on every poll.
+        scrapes.clear();
+        scrapes.append(&mut later);
+        self.pending = scrapes;
+        self.compacted_len = self.pending.len();
         if let Some(last) = self.last_scrape
             && watermark.millis() - last.millis() > self.break_after()
         {
@@ -172,15 +178,19 @@ impl Stream {
         intervals: &mut Vec<Interval>,
         quality: &mut DataQuality,
     ) {
-        let samples: Vec<&Pending> =
-            scrape.iter().filter(|p| count_of(p.value).is_some()).collect();
+        let is_count = |pending: &Pending| count_of(pending.value).is_some();
+        let samples: Cow<'_, [Pending]> = if scrape.iter().all(is_count) {
+            scrape.into()
+        } else {
+            scrape.iter().filter(|pending| is_count(pending)).copied().collect()
+        };
         quality.invalid += (scrape.len() - samples.len()) as u64;
         let Some(at) = samples.first().map(|sample| sample.at) else { return };
         let Some(last) = self.last_scrape else { return self.start(at, &samples) };
         let spacing = at.millis() - last.millis();
         if spacing <= 0 {
             quality.late += samples.len() as u64;
-            for sample in samples {
+            for sample in samples.iter() {
                 if self.find(sample.is_error, sample.series).is_err() {
                     self.set_baseline(sample);
                 }
@@ -223,7 +233,7 @@ impl Stream {
     }
 
     /// The first scrape, or the first after a long gap.
-    fn start(&mut self, at: Timestamp, samples: &[&Pending]) {
+    fn start(&mut self, at: Timestamp, samples: &[Pending]) {
         self.forget(at);
         for track in &mut self.tracks {
             track.misses = HELD_SCRAPES_MAX + 1;
@@ -239,7 +249,7 @@ impl Stream {
     }
 
     /// Adds one scrape to the open interval, and decides whether to hold it open.
-    fn observe(&mut self, at: Timestamp, samples: &[&Pending], quality: &mut DataQuality) {
+    fn observe(&mut self, at: Timestamp, samples: &[Pending], quality: &mut DataQuality) {
         self.forget(at);
         let restart = self.restart(samples);
         let return_span = self.break_after();
@@ -316,7 +326,7 @@ impl Stream {
     /// Whether the whole target restarted: the series that were reset outweigh all others, those
     /// missing included, so that one small counter seen through a lagging replica does not make
     /// resets of all the rest, nor strangers of those that are only missing.
-    fn restart(&self, samples: &[&Pending]) -> Restart {
+    fn restart(&self, samples: &[Pending]) -> Restart {
         let mut others: f64 = self
             .tracks
             .iter()

@@ -58,7 +58,7 @@ async fn child_on_a_full_disk() {
         }
     }
     let error = failed.expect("a megabyte is full before 2000 incidents");
-    assert_eq!(error.reason(), FailureReason::Full, "{error:?}");
+    assert_eq!(error.reason(), FailureReason::Io, "{error:?}");
     // Detection goes on: batches are taken, and reading still works.
     for _ in 0..10 {
         backlog.push(batch(Reason::Opened, incident(pushed)));
