@@ -94,13 +94,17 @@ impl<'p> Replay<'p> {
     fn polls(&mut self, feeds: &[Feed]) -> Vec<Timestamp> {
         let times = || feeds.iter().flat_map(|feed| &feed.samples).map(|sample| sample.at);
         let Some(first) = times().min() else { return Vec::new() };
-        // The first poll stands one interval after the first sample.
-        let mut polled = *self.polled.get_or_insert(first);
+        let mut polled = self.polled.unwrap_or_else(|| {
+            // The first poll stands one interval after the first sample.
+            self.last_sample = first;
+            first
+        });
         // Between two polls, the first sample and the last are all that matters.
         let step = i64::try_from(self.poll.as_millis()).unwrap_or(1).max(1);
         let mut seen: BTreeMap<i64, [Timestamp; 2]> = BTreeMap::new();
         for at in times() {
-            let slot = (at.millis() - polled.millis() - 1).div_euclid(step);
+            let slot =
+                at.millis().saturating_sub(polled.millis()).saturating_sub(1).div_euclid(step);
             let span = seen.entry(slot).or_insert([at, at]);
             *span = [span[0].min(at), span[1].max(at)];
         }
@@ -109,7 +113,7 @@ impl<'p> Replay<'p> {
             while polled.plus(self.poll) < from {
                 if polled > self.last_sample.plus(SILENCE_MAX) {
                     // Whole intervals are skipped, so that the polls keep their phase.
-                    let whole = (from.millis() - polled.millis()) / step;
+                    let whole = from.millis().saturating_sub(polled.millis()) / step;
                     let skipped = polled.millis() + (whole - 1).max(0) * step;
                     polled = Timestamp::from_millis(skipped).max(polled);
                 }
@@ -192,4 +196,25 @@ pub fn median_spacing(samples: &[Sample]) -> Option<Duration> {
     let middle = spacings.len() / 2;
     let (_, median, _) = spacings.select_nth_unstable(middle);
     u64::try_from(*median).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::Config;
+    use crate::rules::Rules;
+
+    #[test]
+    fn samples_ages_apart_cost_no_more_polls_than_the_silence_after_each() {
+        let rules = std::sync::Arc::new(Rules::default());
+        let mut pipeline = Pipeline::new(Config::default(), Vec::new(), rules);
+        let ages = [i64::MIN + 1, i64::MIN / 3, 0, 1_790_000_000_000, i64::MAX / 2, i64::MAX - 1];
+        let sample = |millis| Sample { at: Timestamp::from_millis(millis), value: 1.0 };
+        let feeds = [Feed { uses: Vec::new(), samples: ages.map(sample).to_vec() }];
+        let mut replay = Replay::new(&mut pipeline, Duration::from_secs(15));
+        let polls = replay.polls(&feeds);
+        // Two hours of polls, and the few of a jump that takes more than one leap.
+        assert!(polls.len() <= ages.len() * (480 + 10), "{}", polls.len());
+        assert!(polls.is_sorted());
+    }
 }
