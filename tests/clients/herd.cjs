@@ -11,7 +11,7 @@ const [clients, ...ports] = process.argv.slice(2);
 const agent = new http.Agent({ keepAlive: true });
 
 function ask(port, done) {
-  const request = http.get({ agent, host: "127.0.0.1", port, path: "/work/node-retry" }, (answer) => {
+  const request = http.get({ agent, host: "127.0.0.1", port, path: "/call/node-retry" }, (answer) => {
     answer.resume();
     answer.on("end", () => done(answer.statusCode === 503 ? new Error("unavailable") : null));
   });

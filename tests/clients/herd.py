@@ -58,7 +58,7 @@ def main():
     threading.stack_size(256 * 1024)
     for number in range(int(clients)):
         ask = LIBRARIES[library](int(ports[number % len(ports)]))
-        threading.Thread(target=client, args=(ask, f"/work/{library}")).start()
+        threading.Thread(target=client, args=(ask, f"/call/{library}")).start()
 
 
 main()

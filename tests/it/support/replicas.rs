@@ -77,7 +77,7 @@ impl Replicas {
                 ports: ports.clone(),
             };
             let router = Router::new()
-                .route("/work/{dependency}", get(work))
+                .route("/call/{dependency}", get(work))
                 .route("/api/v1/write", post(written))
                 .route("/metrics", get(metrics))
                 .route("/targets", get(targets))
