@@ -14,7 +14,7 @@ pub mod sentence;
 
 use crate::detect::Evidence;
 use crate::detect::resolution::Resolution;
-use crate::detect::schedule_fit::Channel;
+use crate::detect::schedule_fit::{Channel, KnownWaits};
 use crate::rules::Rules;
 use crate::series::Timestamp;
 
@@ -342,6 +342,19 @@ pub enum Finding {
     Ruled(Observation),
 }
 
+impl Finding {
+    /// Whether the clients behind it can be told by their waits.
+    #[must_use]
+    pub fn may_be_named(&self) -> bool {
+        match self {
+            Self::Storm { verdict, .. } => {
+                !matches!(verdict.class, Class::RetryStormWithoutBackoff | Class::JitteredBackoff)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// How sure the class of a verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ripeness {
@@ -360,6 +373,7 @@ pub fn complete(
     dependency: &str,
     resolution: &Resolution,
     rules: &Rules,
+    known: &[KnownWaits],
     what_if: &advice::WhatIf,
 ) -> Finding {
     let Finding::Storm { mut verdict, ripeness } = finding else { return finding };
@@ -372,6 +386,7 @@ pub fn complete(
     (verdict.matches, verdict.advice) = advice::match_and_advise(
         verdict.class,
         told.as_ref(),
+        known,
         &seen,
         &verdict.impact,
         &what_if.effects(&verdict),

@@ -115,13 +115,21 @@ impl Default for Config {
     }
 }
 
+/// The waits that every fit is told of.
+#[derive(Debug)]
+struct Schedules {
+    // Those that follow no formula.
+    lists: Vec<Vec<f64>>,
+    // Those of every known client in step.
+    known: Vec<Vec<f64>>,
+}
+
 /// Everything squall knows between two polls.
 #[derive(Debug)]
 pub struct Pipeline {
     config: Config,
     rules: Arc<Rules>,
-    // Known waits that follow no formula.
-    lists: Arc<[Vec<f64>]>,
+    schedules: Arc<Schedules>,
     watches: Vec<Watch>,
     tables: Vec<SeriesTable>,
     // By watch, then by the number its table gave the dependency.
@@ -146,7 +154,7 @@ impl Pipeline {
         let tracked = watches.iter().map(|_| Vec::new()).collect();
         Self {
             config,
-            lists: rules.lists().into(),
+            schedules: Arc::new(Schedules { lists: rules.lists(), known: rules.waits_in_step() }),
             rules,
             watches,
             tables,
@@ -203,7 +211,7 @@ impl Pipeline {
                 watch: self.watches[watch.0].name.clone(),
                 labels: self.tables[watch.0].dependency_labels(number).clone(),
             };
-            let mut new = Tracked::new(key, &self.watches[watch.0], Arc::clone(&self.lists));
+            let mut new = Tracked::new(key, &self.watches[watch.0], Arc::clone(&self.schedules));
             if let Some(at) = self.waiting.iter().position(|open| same(&open.dependency, new.key()))
             {
                 new.take_up(self.waiting.remove(at));

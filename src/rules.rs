@@ -77,6 +77,8 @@ impl fmt::Debug for Rules {
 
 /// Waits of a list that a fit is told of.
 const LISTED_MAX: u32 = 24;
+/// Waits of a known client that are followed: a train of more has long been named.
+pub(crate) const FOLLOWED_MAX: u32 = 48;
 
 impl Rules {
     /// The rules that come with squall.
@@ -170,16 +172,30 @@ impl Rules {
     /// told of them. Immediate retries are left out, as they melt into the failure.
     #[must_use]
     pub fn lists(&self) -> Vec<Vec<f64>> {
+        let unruly = |family: policy::Family| {
+            matches!(family, policy::Family::List | policy::Family::Custom)
+        };
+        let mut lists = self.timed_waits(LISTED_MAX, |policy| unruly(policy.family()));
+        lists.retain(|waits| waits.len() > 1);
+        lists
+    }
+
+    /// The waits, in seconds, of every schedule without jitter, each once. Immediate retries are left
+    /// out, as they melt into the failure.
+    #[must_use]
+    pub fn waits_in_step(&self) -> Vec<Vec<f64>> {
+        let mut waits = self.timed_waits(FOLLOWED_MAX, |_| true);
+        waits.retain(|waits| !waits.is_empty());
+        waits
+    }
+
+    fn timed_waits(&self, most: u32, wanted: impl Fn(&Policy) -> bool) -> Vec<Vec<f64>> {
         let mut lists: Vec<Vec<f64>> = self
             .schedules
             .iter()
             .map(|rule| &rule.policy)
-            .filter(|policy| {
-                matches!(policy.family(), policy::Family::List | policy::Family::Custom)
-            })
-            .filter(|policy| policy.is_synchronised())
-            .map(|policy| policy.waits(LISTED_MAX).into_iter().filter(|wait| *wait > 0.0).collect())
-            .filter(|waits: &Vec<f64>| waits.len() > 1)
+            .filter(|policy| policy.is_synchronised() && wanted(policy))
+            .map(|policy| policy.timed_waits(most))
             .collect();
         lists.sort_by(|a, b| {
             a.iter()

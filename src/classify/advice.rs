@@ -20,9 +20,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::matching::{Seen, TIE, match_schedule};
+use super::matching::{Seen, TIE, match_storm};
 use super::sentence::{number, seconds};
 use super::{Advice, Class, Impact, JitterKind, RuleMatch, Schedule, Verdict};
+use crate::detect::schedule_fit::KnownWaits;
 use crate::rules::Rules;
 use crate::rules::policy::{Family, Policy, Spread};
 
@@ -120,12 +121,13 @@ pub fn advise(
 pub fn match_and_advise(
     class: Class,
     schedule: Option<&Schedule>,
+    known: &[KnownWaits],
     seen: &Seen,
     impact: &Impact,
     effects: &Effects,
     rules: &Rules,
 ) -> (Vec<RuleMatch>, Vec<Advice>) {
-    let matches = schedule.map_or_else(Vec::new, |schedule| match_schedule(schedule, seen, rules));
+    let matches = match_storm(schedule, known, seen, rules);
     let advice = advise(class, schedule, impact, &matches, effects, rules);
     (matches, advice)
 }

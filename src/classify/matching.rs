@@ -28,9 +28,10 @@
 //! * One library makes the train. A mixed herd matches whichever part the fit followed.
 
 use super::{JitterKind, RuleMatch, Schedule, ScheduleFamily, Wave};
-use crate::rules::Rules;
+use crate::detect::schedule_fit::KnownWaits;
 use crate::rules::policy::{Family, Policy, Spread};
 use crate::rules::schedule::ScheduleRule;
+use crate::rules::{FOLLOWED_MAX, Rules};
 
 /// Relative slack on each wait beyond its interval: clients measure from different instants (start
 /// or end of an attempt), and timers fire late by some percent.
@@ -64,6 +65,13 @@ const MATCHES_MAX: usize = 40;
 
 /// Share of the largest wave under which the last waves have no substance.
 const SUBSTANCE: f64 = 0.05;
+
+/// Loss of a known schedule behind the likeliest one at which 95 % of true ones are as likely: the
+/// distance of a tie.
+const LOSS_95: f64 = 3.84;
+
+/// Loss behind the likeliest known schedule past which a client did not make this storm.
+const TIED_LOSS: f64 = 10.0;
 
 /// Two matches this near are a tie.
 pub(crate) const TIE: f64 = 0.01;
@@ -108,6 +116,32 @@ pub fn match_schedule(schedule: &Schedule, seen: &Seen, rules: &Rules) -> Vec<Ru
             Some(RuleMatch { rule: rule.id.clone(), name: rule.name.clone(), distance })
         })
         .collect();
+    rank(&mut matches, rules);
+    matches
+}
+
+/// The rules of a storm: those in step by how well their own waits explain the counts, where that was
+/// asked (`known`), and the others by the schedule that is told.
+#[must_use]
+pub fn match_storm(
+    schedule: Option<&Schedule>,
+    known: &[KnownWaits],
+    seen: &Seen,
+    rules: &Rules,
+) -> Vec<RuleMatch> {
+    let mut matches =
+        schedule.map_or_else(Vec::new, |schedule| match_schedule(schedule, seen, rules));
+    let Some(best) = known.first() else { return matches };
+    let fitted = |rule: &ScheduleRule| rule.policy.is_synchronised() && rule.policy.is_timed();
+    matches.retain(|found| !rules.schedule(&found.rule).is_some_and(|rule| fitted(rule)));
+    for rule in rules.schedules().iter().filter(|rule| fitted(rule)) {
+        let waits = rule.policy.timed_waits(FOLLOWED_MAX);
+        let Some(found) = known.iter().find(|known| known.waits_seconds == waits) else { continue };
+        let behind = found.loss - best.loss;
+        if behind <= TIED_LOSS {
+            matches.push(named(rule, TIE * behind / LOSS_95));
+        }
+    }
     rank(&mut matches, rules);
     matches
 }

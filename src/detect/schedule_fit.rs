@@ -64,6 +64,7 @@ mod agreement;
 mod alternatives;
 mod density;
 mod heights;
+mod known;
 mod plain;
 mod polish;
 mod reseat;
@@ -82,6 +83,8 @@ use alternatives::{AlternativeFit, Draw};
 use search::Search;
 use train::{Growth, Train};
 use window::Window;
+
+pub use known::KnownWaits;
 
 /// Intervals after the onset below which no shape can be told from another.
 pub const INTERVALS_MIN: usize = 6;
@@ -309,6 +312,9 @@ pub struct FitReport {
     /// The train whose waits are told: the best one, or one that fits nearly as well and whose clients
     /// become fewer by a plainer rule.
     pub told: LockstepFit,
+    /// The known clients whose waits explain the counts nearly as well, the likeliest first; none
+    /// until [`FitReport::ask_known`].
+    pub known: Vec<KnownWaits>,
     /// Score of the best explanation without waves in step, less that of the best with: positive
     /// where lockstep wins.
     pub gain: f64,
@@ -326,6 +332,8 @@ pub struct FitReport {
     pub evaluations: usize,
     /// Tells these intervals from others.
     pub fingerprint: u64,
+    /// What the known clients are held against, until they were.
+    asked: Option<known::Asked>,
     /// The trains found, where the next fit of the same incident starts as well.
     seeds: Vec<Seed>,
 }
@@ -470,6 +478,13 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
         intervals: window.len(),
         lockstep: lockstep_fit,
         told,
+        known: Vec::new(),
+        asked: Some(known::Asked {
+            told: plainest,
+            decay,
+            misfit: search.misfit,
+            shares: moved.clone(),
+        }),
         gain: without - with,
         gain_over_equal: equal - with,
         goodness,

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::around::{self, Around};
 use super::counters::Counters;
-use super::{Change, Config, Trust, Watch};
+use super::{Change, Config, Schedules, Trust, Watch};
 use crate::classify::decide::{Scene, decide};
 use crate::classify::rhythm::{Rhythm, Told, told_by_history};
 use crate::classify::{Class, Finding, Observation, ObservationKind, complete};
@@ -88,7 +88,7 @@ pub(super) struct Tracked {
     name: String,
     with_errors: bool,
     // Known waits that follow no formula, seconds.
-    lists: Arc<[Vec<f64>]>,
+    schedules: Arc<Schedules>,
     // Periods that are the exporter's own, seconds.
     flush_seconds: Vec<f64>,
     counters: Counters,
@@ -113,12 +113,12 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(key: DependencyKey, watch: &Watch, lists: Arc<[Vec<f64>]>) -> Self {
+    pub(super) fn new(key: DependencyKey, watch: &Watch, schedules: Arc<Schedules>) -> Self {
         Self {
             name: key.name(),
             key,
             with_errors: watch.has_errors,
-            lists,
+            schedules,
             flush_seconds: watch.flush_seconds.clone(),
             counters: Counters::new(watch.requests_hold_retries),
             observer: Observer::default(),
@@ -421,11 +421,11 @@ impl Tracked {
                 error_dispersion: baseline.error_dispersion,
                 onset: bracket,
                 now: seen,
-                lists: &self.lists,
+                lists: &self.schedules.lists,
             };
             let last = suspicion.fit.take();
             let fitted = || config.fits.time(|| schedule_fit::refit(&input, last).ok());
-            let fit = worth_a_fit.then(fitted).flatten();
+            let mut fit = worth_a_fit.then(fitted).flatten();
             let last = suspicion.rhythm.take();
             suspicion.rhythm = self.heard(suspicion.alarm, bracket, load.active_until, last);
             let finding = decide(&Scene {
@@ -441,10 +441,14 @@ impl Tracked {
                 seen_until: seen,
                 fires,
             });
+            if let (Some(fit), true) = (&mut fit, finding.may_be_named()) {
+                config.fits.time(|| fit.ask_known(&input, &self.schedules.known));
+            }
             suspicion.fit = fit;
             let finding =
                 self.counters.corroborated(finding, &intervals, [bracket[0], context.active_until]);
-            let finding = complete(finding, &self.name, resolution, rules, &config.what_if);
+            let known = suspicion.fit.as_ref().map_or(&[][..], |fit| &fit.known);
+            let finding = complete(finding, &self.name, resolution, rules, known, &config.what_if);
             suspicion.ruled = match &finding {
                 Finding::Ruled(observation) => Some(observation.clone()),
                 _ => None,

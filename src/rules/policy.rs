@@ -330,6 +330,13 @@ impl Policy {
         (1..=count.min(WAITS_MAX)).map_while(|retry| self.nominal_wait(retry)).collect()
     }
 
+    /// As [`Policy::waits`], without those of no length: immediate retries melt into the attempt
+    /// before.
+    #[must_use]
+    pub fn timed_waits(&self, count: u32) -> Vec<f64> {
+        self.waits(count).into_iter().filter(|wait| *wait > 0.0).collect()
+    }
+
     /// The shortest and the longest wait that a client may draw before retry `retry`, when its
     /// previous wait was `previous_seconds` (the base, before the first).
     #[must_use]

@@ -7,6 +7,8 @@ use super::{
 use crate::classify::{Class, Ripeness};
 use crate::detect::schedule_fit::{Family, FitReport, Waits};
 
+/// Centroid of a load, as a share of its time, from which it is a plateau and no decay.
+const CENTROID_MAX: f64 = 0.4;
 /// Intervals it takes to tell smeared waves from none.
 const INTERVALS_TO_SMEAR: usize = 24;
 /// Difference of scores under which two families explain the counts alike.
@@ -75,12 +77,23 @@ fn equal_keeps_waves(scene: &Scene<'_>, fit: &FitReport) -> bool {
     spread < SPREAD_WAVES * waves
 }
 
+/// Where in the time from the first wave to the last the middle of the load stands: half-way for a
+/// plateau, whose end a coarse sampling does not see.
+fn centroid(fit: &FitReport) -> f64 {
+    let waves = &fit.lockstep.waves;
+    let (Some(first), Some(last)) = (waves.first(), waves.last()) else { return 0.0 };
+    let whole: f64 = waves.iter().map(|wave| wave.size).sum();
+    let moment: f64 = waves.iter().map(|wave| wave.size * wave.at.seconds_since(first.at)).sum();
+    let extent = last.at.seconds_since(first.at);
+    if whole > 0.0 && extent > 0.0 { moment / (whole * extent) } else { 0.0 }
+}
+
 /// A decay without waves, by the fit.
 pub(super) fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     // Waves in step were not believed by now: what is left to compare is what has none.
     let mut others = fit.families.iter().filter(|other| !stands_in_step(other.family));
     let winner = others.next()?;
-    let decays = held_share(scene) < HELD_SHARE;
+    let decays = held_share(scene) < HELD_SHARE && centroid(fit) < CENTROID_MAX;
     let merged = !equal_keeps_waves(scene, fit);
     let spreads = |family| match family {
         Family::Full | Family::Decorrelated | Family::Smooth => true,

@@ -66,8 +66,8 @@ impl Density {
             pull.fill(0.0);
             for (i, &(low, high)) in ranges.iter().enumerate() {
                 if low < high {
-                    let mu = window.share[i] * (prefix[high] - prefix[low])
-                        + window.background * window.exposure[i];
+                    let mu =
+                        window.share[i] * (prefix[high] - prefix[low]) + window.background_mean[i];
                     let part = window.share[i] * window.count[i] / mu.max(1e-9);
                     pull[low] += part;
                     pull[high] -= part;

@@ -90,6 +90,8 @@ pub(super) struct Solver {
     pub(super) heights: Vec<f64>,
     /// Fitted background rate.
     pub(super) background: f64,
+    /// Fitted rate of what fails besides retries while the dependency does.
+    pub(super) failing: f64,
     pull: Vec<f64>,
     push: Vec<f64>,
     numerator: Vec<f64>,
@@ -108,6 +110,7 @@ impl Solver {
     pub(super) fn solve(&mut self, window: &Window, columns: &Columns, iterations: usize) -> f64 {
         let intervals = window.len();
         self.background = window.background;
+        self.failing = window.failing[0];
         self.start(window, columns);
         self.pull.resize(intervals, 0.0);
         self.push.resize(intervals, 0.0);
@@ -126,6 +129,7 @@ impl Solver {
                 denominator += window.exposure[i] * self.push[i];
             }
             self.background = (numerator / denominator).max(1e-6);
+            self.update_failing(window);
             self.update(columns);
             self.leap(iteration, iterations, columns);
         }
@@ -137,6 +141,7 @@ impl Solver {
     pub(super) fn screen(&mut self, window: &Window, columns: &Columns, iterations: usize) -> f64 {
         let intervals = window.len();
         self.background = window.background;
+        self.failing = window.failing[0];
         self.stamp.resize(intervals, 0);
         self.mu.resize(intervals, 0.0);
         self.pull.resize(intervals, 0.0);
@@ -171,6 +176,18 @@ impl Solver {
             deviance -= window.background_deviance[i];
         }
         deviance
+    }
+
+    /// The step of the background, for the normal traffic that fails.
+    fn update_failing(&mut self, window: &Window) {
+        let (mut top, mut bottom) = (0.0, 0.0);
+        for ((outage, pull), push) in window.outage.iter().zip(&self.pull).zip(&self.push) {
+            top += outage * pull;
+            bottom += outage * push;
+        }
+        if bottom > 0.0 {
+            self.failing = (self.failing * top / bottom).clamp(1e-6, window.failing[1]);
+        }
     }
 
     fn remember(&mut self, iteration: usize) {
@@ -223,7 +240,7 @@ impl Solver {
             let (mut top, mut bottom) = (0.0, 0.0);
             for (i, value) in columns.column(column) {
                 let count = window.count[i];
-                let excess = self.background.mul_add(-window.exposure[i], count);
+                let excess = count - window.background_mean[i];
                 top += value * excess.max(EXCESS_MIN * count) / self.mass[i];
                 bottom += value;
             }
@@ -235,12 +252,15 @@ impl Solver {
     fn means(&mut self, window: &Window, columns: &Columns) {
         self.mu.clear();
         self.mu.extend(window.exposure.iter().map(|exposure| exposure * self.background));
+        for (mu, outage) in self.mu.iter_mut().zip(&window.outage) {
+            *mu += self.failing * outage;
+        }
         self.add_columns(columns);
     }
 
     fn touched_means(&mut self, window: &Window, columns: &Columns) {
         for &index in &self.touched {
-            self.mu[index as usize] = window.exposure[index as usize] * self.background;
+            self.mu[index as usize] = window.background_mean[index as usize];
         }
         self.add_columns(columns);
     }

@@ -150,7 +150,7 @@ impl Search<'_> {
         let mut first = solver.heights[0];
         let mut second = solver.heights[1].min(first);
         let mean = |i: usize, first: f64, second: f64| {
-            window.exposure[i] * solver.background
+            window.mean(i, solver.background, solver.failing)
                 + rest[i]
                 + first * failure[i]
                 + second * retries[i]

@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
     }
 
     /// A third of the longest gap seen: beyond that a train of plain levels would pass for waves.
-    fn width_max(&self, train: &Train) -> f64 {
+    pub(super) fn width_max(&self, train: &Train) -> f64 {
         let mut longest = train.base;
         if train.growth != Growth::Exponential || train.factor > 1.0 {
             train.waves(self.window.horizon, self.lists, |_, _, wait, _| {
@@ -343,7 +343,7 @@ impl<'a> Search<'a> {
     }
 
     /// Pattern search from `train`: each direction with its own step, grown on success.
-    fn walk(
+    pub(super) fn walk(
         &mut self,
         train: Train,
         rounds: usize,
@@ -432,7 +432,7 @@ pub(super) fn moved_along(train: &Train, direction: usize, step: f64) -> Option<
         3 if train.cap.is_finite() => next.cap *= step.exp(),
         4 => next.width *= step.exp(),
         5 => next.spread = (train.spread + step).max(0.0),
-        6 if !listed && train.factor > 1.0 => next.latency = (train.latency + step).max(0.0),
+        6 if listed || train.factor > 1.0 => next.latency = (train.latency + step).max(0.0),
         8 => next.drain = (train.drain + step).max(0.0),
         // Latency against base, and onset against base, with the first retry left in place.
         9 if !listed && train.factor > 1.0 => {

@@ -25,6 +25,17 @@ const SILENCE: f64 = 1.6;
 const CELLS: usize = 256;
 /// Seconds of normal traffic that the background level is worth against what the storm shows.
 const PRIOR_SECONDS: f64 = 60.0;
+/// Intervals within the failure from which it is asked whether all that came then failed.
+const OUTAGE_INTERVALS_MIN: usize = 8;
+/// One in so many of them, the quieter ones, says what fails besides retries.
+const OUTAGE_QUIETER: usize = 3;
+/// Intervals that begin so many spacings of the pooled scrapes before the end of a failure, or
+/// later, say when it was.
+const OUTAGE_END_STEPS: f64 = 2.5;
+/// Share of the normal rate under which that is nothing.
+const OUTAGE_PART_MIN: f64 = 0.2;
+/// Most of the normal rate that fails besides retries: traffic drifts.
+const FAILING_MAX: f64 = 1.15;
 /// Seconds before the onset that are kept.
 const LEAD_SECONDS: f64 = 15.0;
 
@@ -47,6 +58,11 @@ pub(super) struct Window {
     pub(super) failing_until: f64,
     /// Background rate over all targets before the incident.
     pub(super) background: f64,
+    /// Share times the part of the interval in which the dependency failed, where all that came then
+    /// failed and not the retries alone; empty where that is not so.
+    pub(super) outage: Vec<f64>,
+    /// What fails then besides retries, at first sight and at most: requests per second.
+    pub(super) failing: [f64; 2],
     /// Weight of that rate, in seconds.
     pub(super) prior_seconds: f64,
     /// Variance over mean of small counts.
@@ -55,7 +71,8 @@ pub(super) struct Window {
     pub(super) size: f64,
     /// The median length of an interval.
     pub(super) interval_seconds: f64,
-    /// Deviance of each interval under the background alone, and its sum.
+    /// Mean and deviance of each interval under the background alone, and the sum of the latter.
+    pub(super) background_mean: Vec<f64>,
     pub(super) background_deviance: Vec<f64>,
     pub(super) background_deviance_sum: f64,
     /// First interval and one past the last, for each target.
@@ -86,7 +103,7 @@ impl Window {
             .collect();
         // Silence after the last of it says little that the first minutes of silence have not said.
         let (rate, factor) = match channel {
-            Channel::Errors => (input.error_floor_rate, input.error_dispersion.clamp(1.0, 4.0)),
+            Channel::Errors => (input.error_floor_rate, input.error_dispersion.clamp(1.0, 50.0)),
             Channel::Requests => (input.background_rate, input.dispersion.clamp(1.0, 50.0)),
         };
         let above_noise = |(target, from, to, count): &(u32, f64, f64, f64)| {
@@ -117,7 +134,7 @@ impl Window {
         let (background, dispersion) = match channel {
             Channel::Errors => {
                 let floor = input.error_floor_rate.max(ERROR_FLOOR_PER_SECOND_MIN);
-                (floor, input.error_dispersion.clamp(1.0, 4.0))
+                (floor, input.error_dispersion.clamp(1.0, 50.0))
             }
             Channel::Requests => {
                 (input.background_rate.max(0.05), input.dispersion.clamp(1.0, 50.0))
@@ -159,7 +176,93 @@ impl Window {
             window.exposure.push(share * (to - from));
         }
         window.finish();
+        if channel == Channel::Errors {
+            window.find_outage(input);
+        }
+        window.finish_background();
         window
+    }
+
+    /// Normal traffic that fails while the dependency does: a level under the waves. How much of it
+    /// fails is told by what succeeds less than normally; the quieter intervals of the failure hold
+    /// little else.
+    fn find_outage(&mut self, input: &FitInput<'_>) {
+        let (low, high) = (0.5 * self.onset_max, self.failing_until.min(self.horizon));
+        let outage = self.exposure_within(low, high);
+        let mut rates: Vec<(f64, f64)> = (0..self.len())
+            .filter(|&i| self.from[i] >= low && self.to[i] <= high)
+            .map(|i| (self.count[i] / outage[i], outage[i]))
+            .filter(|(rate, _)| rate.is_finite())
+            .collect();
+        if rates.len() < OUTAGE_INTERVALS_MIN {
+            return;
+        }
+        let normal = input.background_rate;
+        let (mut served, mut wanted) = (0.0, 0.0);
+        for interval in input.intervals {
+            let [from, to] =
+                [interval.from, interval.to].map(|at| at.seconds_since(input.onset[0]));
+            let share = usize::try_from(interval.target.0)
+                .ok()
+                .and_then(|index| input.shares.get(index))
+                .copied()
+                .unwrap_or(0.0);
+            if from >= low && to <= high {
+                served += interval.requests - interval.errors;
+                wanted += normal * share * (to - from);
+            }
+        }
+        let unserved = normal * (1.0 - served / wanted);
+        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        rates.truncate(rates.len().div_ceil(OUTAGE_QUIETER));
+        let (sum, weight) = rates
+            .iter()
+            .fold((0.0, 0.0), |(sum, weight), (rate, of)| (sum + rate * of, weight + of));
+        let failing = (sum / weight - self.background).min(unserved);
+        if failing > OUTAGE_PART_MIN * normal {
+            self.outage = self.exposure_within(low, self.outage_end(high, failing));
+            self.failing = [failing, FAILING_MAX * unserved];
+        }
+    }
+
+    fn exposure_within(&self, low: f64, high: f64) -> Vec<f64> {
+        (0..self.len())
+            .map(|i| self.share[i] * (self.to[i].min(high) - self.from[i].max(low)).max(0.0))
+            .collect()
+    }
+
+    /// The likeliest end of a failure that was over about `until`: intervals that begin close to it
+    /// hold a few failures, or none.
+    fn outage_end(&self, until: f64, failing: f64) -> f64 {
+        if until >= self.horizon {
+            return until;
+        }
+        let step = self.effective_step();
+        let near: Vec<usize> =
+            (0..self.len()).filter(|&i| self.from[i] >= until - OUTAGE_END_STEPS * step).collect();
+        let lost = |end: f64| -> f64 {
+            let mu = |i: usize| {
+                let seconds = (self.to[i].min(end) - self.from[i]).max(0.0);
+                self.background.mul_add(self.exposure[i], failing * self.share[i] * seconds)
+            };
+            near.iter().map(|&i| self.deviance(self.count[i], mu(i))).sum()
+        };
+        let ends = (-8..=40_i32).map(|eighth| until + 0.125 * f64::from(eighth) * step);
+        ends.map(|end| (lost(end), end))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map_or(until, |(_, end)| end)
+    }
+
+    /// What is expected of an interval without any retry, before anything is fitted.
+    fn expected(&self, i: usize) -> f64 {
+        self.mean(i, self.background, self.failing[0])
+    }
+
+    /// What is expected of an interval at these rates of stray counts and of what fails besides retries.
+    #[inline]
+    pub(super) fn mean(&self, i: usize, background: f64, failing: f64) -> f64 {
+        let outage = self.outage.get(i).copied().unwrap_or(0.0);
+        background.mul_add(self.exposure[i], failing * outage)
     }
 
     /// A number that is the same for the same intervals.
@@ -230,8 +333,12 @@ impl Window {
                 self.first.push(index);
             }
         }
+    }
+
+    fn finish_background(&mut self) {
+        self.background_mean = (0..self.len()).map(|i| self.expected(i)).collect();
         self.background_deviance = (0..self.len())
-            .map(|i| self.deviance(self.count[i], self.background * self.exposure[i]))
+            .map(|i| self.deviance(self.count[i], self.background_mean[i]))
             .collect();
         self.background_deviance_sum = self.background_deviance.iter().sum();
     }
