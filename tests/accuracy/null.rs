@@ -31,7 +31,7 @@ pub(crate) struct Day {
 /// Draws the day of this seed and replays it.
 pub(crate) fn day(seed: u64) -> Day {
     let before = cpu_seconds();
-    let incidents = replay::replay(&quiet::day(seed, None), quiet::INTERVAL_SECONDS);
+    let incidents = replay::replay(&quiet::day(seed), quiet::INTERVAL_SECONDS);
     let paging = incidents.iter().filter(|it| replay::pages(it));
     let said: Vec<String> = paging.map(|it| it.verdict.summary.clone()).collect();
     let law = (!said.is_empty()).then(|| format!("{:?}", quiet::Law::of(seed)));

@@ -1,4 +1,4 @@
-//! Days on which nothing happens: nobody is woken, and the same day with a storm in it does wake.
+//! Days on which nothing happens: nobody is woken.
 
 use squall::incident::Incident;
 
@@ -9,23 +9,15 @@ use crate::support::replay::{pages, replay};
 const SEEDS: std::ops::Range<u64> = 0..20;
 
 /// Incidents that wake a person on the day of this seed.
-fn paging(seed: u64, flood: Option<[f64; 2]>) -> Vec<Incident> {
-    let found = replay(&day(seed, flood), INTERVAL_SECONDS);
+fn paging(seed: u64) -> Vec<Incident> {
+    let found = replay(&day(seed), INTERVAL_SECONDS);
     found.into_iter().filter(pages).collect()
 }
 
 #[test]
 fn nobody_is_woken_on_a_day_of_noise_gaps_resets_and_plain_failures() {
-    let told = |seed| paging(seed, None).into_iter().map(move |it| it.verdict.summary);
+    let told = |seed| paging(seed).into_iter().map(move |it| it.verdict.summary);
     let woken: Vec<(u64, Law, String)> =
         SEEDS.flat_map(|seed| told(seed).map(move |says| (seed, Law::of(seed), says))).collect();
     assert!(woken.is_empty(), "seeds, what they are like, and what they page for: {woken:#?}");
-}
-
-#[test]
-fn the_same_day_wakes_somebody_when_a_flood_of_failing_retries_is_put_into_it() {
-    for seed in [0, 1] {
-        let flood = [40_000.0, 40_300.0];
-        assert_eq!(paging(seed, Some(flood)).len(), 1, "seed {seed}");
-    }
 }

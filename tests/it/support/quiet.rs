@@ -102,9 +102,8 @@ impl Law {
     }
 }
 
-/// The samples of the day of this seed; with `flood`, between these seconds of the day four times
-/// the load comes and nearly all of it fails, for a test of the test.
-pub(crate) fn day(seed: u64, flood: Option<[f64; 2]>) -> Vec<SimulatedSeries> {
+/// The samples of the day of this seed.
+pub(crate) fn day(seed: u64) -> Vec<SimulatedSeries> {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let law = Law::draw(random);
     let [mut fast, mut slow, mut failing] =
@@ -115,11 +114,8 @@ pub(crate) fn day(seed: u64, flood: Option<[f64; 2]>) -> Vec<SimulatedSeries> {
     for scrape in 0..BEFORE + DAY {
         let second = INTERVAL_SECONDS * (f64::from(scrape) - f64::from(BEFORE));
         let cycle = (std::f64::consts::TAU * (second - law.peak) / 86_400.0).cos();
-        let mut mean = law.rate * (1.0 + law.depth * cycle) * fast.next(random) * slow.next(random);
-        let mut failed = law.error_ratio * failing.next(random);
-        if flood.is_some_and(|[from, to]| (from..to).contains(&second)) {
-            (mean, failed) = (4.0 * mean, 0.95);
-        }
+        let mean = law.rate * (1.0 + law.depth * cycle) * fast.next(random) * slow.next(random);
+        let failed = law.error_ratio * failing.next(random);
         // About one hole a day in all series, of up to ten minutes.
         if random.random::<f64>() < 1.0 / f64::from(DAY) {
             hole_ends = second + random.random_range(30.0..600.0);
