@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help build demo picture readme-pictures test test-servers kills backtest-month accuracy
+.PHONY: help build demo picture readme-pictures test test-servers kills backtest-month accuracy accuracy-noise accuracy-null
 
 help:              ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
@@ -43,5 +43,14 @@ backtest-month:    ## thirty days of fifty dependencies, twelve storms planted, 
 	SQUALL_TEST_BACKTEST_STORMS=12 SQUALL_TEST_BACKTEST_TARGETS=4 \
 	$(CARGO) test --release --locked --test it -- --nocapture a_backtest_finds_what_was_planted
 
-accuracy:          ## the detection figures, over 3,276 drawn cases (an hour); DRAWS=400 for fewer
-	$(CARGO) test --release --locked --quiet --test accuracy -- $(DRAWS)
+accuracy:          ## the detection figures, over 3,900 drawn cases (an hour); DRAWS=400 for fewer, FLAGS=--fresh
+	$(CARGO) test --release --locked --quiet --test accuracy -- \
+		draws $(DRAWS) $(FLAGS) --report tests/accuracy/RESULTS.md
+
+accuracy-noise:    ## the p-values on coloured noise, over 24,000 windows; DRAWS=2400 for fewer
+	$(CARGO) test --release --locked --quiet --test accuracy -- \
+		noise $(DRAWS) $(FLAGS) --report tests/accuracy/RESULTS.md
+
+accuracy-null:     ## pages on 10,000 days without a storm; DAYS=1000 for fewer
+	$(CARGO) test --release --locked --quiet --test accuracy -- \
+		null $(DAYS) $(FLAGS) --report tests/accuracy/RESULTS.md

@@ -1,21 +1,49 @@
 //! What people use today, on the same samples: rules over the pooled request rate alone.
 
+mod lomb_scargle;
+
+use augurs_seasons::{Detector as _, PeriodogramDetector};
 use squall::sim::corpus::LabelledCase;
 
+use lomb_scargle::lomb_scargle;
+
 /// The rules, in the order of [`pages`].
-pub(crate) const NAMES: [&str; 3] = ["z-score of rate[1m]", "autocorrelation", "Fisher's g"];
+pub(crate) const NAMES: [&str; 5] = [
+    "z-score of `rate()[1m]` over 3",
+    "autocorrelation over 0.5",
+    "Fisher's g, p < 0.001",
+    "Lomb-Scargle of all scrape intervals, p < 0.001",
+    "`augurs` finds a season",
+];
 
 /// Standard deviations of the rate over a minute that page.
 const Z_MIN: f64 = 3.0;
 /// Autocorrelation at any lag past the first zero that pages.
 const CORRELATION_MIN: f64 = 0.5;
-/// Significance level of Fisher's test.
+/// Significance level of Fisher's test and of the Lomb-Scargle periodogram.
 const LEVEL: f64 = 0.001;
 
 /// Whether each rule pages.
-pub(crate) fn pages(case: &LabelledCase) -> [bool; 3] {
+pub(crate) fn pages(case: &LabelledCase) -> [bool; 5] {
     let rates = pooled(case);
-    [z_score(&rates, case.sampling.interval_seconds), correlates(&rates), fisher(&rates)]
+    let interval = case.sampling.interval_seconds;
+    [
+        z_score(&rates, interval),
+        correlates(&rates),
+        fisher(&rates),
+        lomb_scargle(case).is_some_and(|p| p < LEVEL),
+        has_season(&rates),
+    ]
+}
+
+/// Shorter series have no segments for its periodogram.
+const SEASON_CELLS_MIN: usize = 24;
+
+/// With the mean removed, which the detector wants and does not do; at its own settings.
+fn has_season(rates: &[f64]) -> bool {
+    let (mean, _) = moments(rates);
+    let centred: Vec<f64> = rates.iter().map(|rate| rate - mean).collect();
+    centred.len() >= SEASON_CELLS_MIN && !PeriodogramDetector::default().detect(&centred).is_empty()
 }
 
 /// Requests in each scrape interval, over all targets.

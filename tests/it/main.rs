@@ -22,6 +22,7 @@ mod manners;
 mod notify;
 mod page;
 mod presets;
+mod quiet_days;
 mod replicas;
 mod rules;
 mod storm;

@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub(crate) mod memory_store;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod quiet;
 pub(crate) mod receiver;
 pub(crate) mod replay;
 pub(crate) mod replicas;
