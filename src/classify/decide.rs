@@ -174,9 +174,13 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
     if led || scene.exceeds_failures() {
         return ruled(scene, ObservationKind::OrganicSurge);
     }
-    // Waves of failures on a schedule are retries, whatever the sum of requests says.
+    // Waves of failures on a schedule are retries, whatever the sum of requests says, if requests come
+    // in the same waves: failures that clump by themselves fit some schedule sooner or later.
+    let confirmed = scene.fit.and_then(|fit| fit.agreement).is_some_and(|gain| gain >= GAIN_CLEAR);
     let waves = train.as_ref().is_some_and(|reading| {
-        reading.class == Class::BackoffWithoutJitter && reading.ripeness >= Ripeness::Clear
+        reading.class == Class::BackoffWithoutJitter
+            && reading.ripeness >= Ripeness::Clear
+            && confirmed
     });
     if !scene.excess() && !waves {
         let cycles = scene.elapsed() / scene.resolution.scrape_seconds;

@@ -18,6 +18,11 @@
 //! so 0.05 reads as "its waits are 5 % off". A rule fits when each of its waits lies in the envelope
 //! that the 95 % intervals of base, factor and cap allow, widened by [`SLACK`].
 //!
+//! That is what a schedule alone can say. For a storm the counts themselves are asked as well: each rule
+//! in step is fitted by its own waits (`detect::schedule_fit`), and one is a match when it loses less
+//! than [`TIED_LOSS`] of deviance against the likeliest. Intervals of parameters miss what lies across
+//! a ridge of the likelihood; a fit of the rule itself does not.
+//!
 //! A fit that shows only a beat (fixed waits, several times) may be the tail of a capped schedule
 //! whose short waits went by unseen: such rules are returned behind those with a fixed wait. A beat
 //! of whole seconds may also be a server's `Retry-After`.

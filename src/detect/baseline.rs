@@ -42,6 +42,8 @@ const SHARE_PRIOR: f64 = 4.0;
 const ROUNDS: usize = 4;
 /// Parts of the lesson in each of which batches come, where they are normal.
 const BURST_PARTS: usize = 6;
+/// In so many of them clumps of failures come, where those are normal: an outage is in one or two.
+const CLUMP_PARTS: usize = 3;
 /// Fewest blocks a block dispersion is measured on.
 const BLOCKS_MIN: usize = 6;
 /// Scrape cycles between two lessons.
@@ -215,25 +217,32 @@ enum Round {
 /// clients that send in batches are normal traffic, however long the pauses between them, and a
 /// burst that is none stands in one place.
 fn is_bursty(rows: &[Row], calm: &[bool]) -> bool {
-    let longest = rows.iter().map(|row| row.age).fold(0.0, f64::max);
-    let mut trimmed_in = [false; BURST_PARTS];
     let (mut intervals, mut kept, mut all) = (0, 0.0, 0.0);
     for (row, flag) in rows.iter().zip(calm) {
         all += row.requests;
         if *flag {
             intervals += 1;
             kept += row.requests;
-        } else {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a part of the longest age, which is not negative"
-            )]
-            let part = (row.age / longest.max(1e-9) * count(BURST_PARTS)) as usize;
-            trimmed_in[part.min(BURST_PARTS - 1)] = true;
         }
     }
-    intervals * 2 < rows.len() || kept * 2.0 < all && trimmed_in == [true; BURST_PARTS]
+    let trimmed = rows.iter().zip(calm).filter(|(_, flag)| !**flag).map(|(row, _)| row);
+    intervals * 2 < rows.len() || kept * 2.0 < all && parts_hit(rows, trimmed) == BURST_PARTS
+}
+
+/// In how many parts of the lesson some of these rows are.
+fn parts_hit<'a>(rows: &[Row], some: impl Iterator<Item = &'a Row>) -> usize {
+    let longest = rows.iter().map(|row| row.age).fold(0.0, f64::max);
+    let mut hit = [false; BURST_PARTS];
+    for row in some {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a part of the longest age, which is not negative"
+        )]
+        let part = (row.age / longest.max(1e-9) * count(BURST_PARTS)) as usize;
+        hit[part.min(BURST_PARTS - 1)] = true;
+    }
+    hit.into_iter().filter(|hit| *hit).count()
 }
 
 /// Per-target medians of the rate: a start that one burst cannot move.
@@ -302,7 +311,8 @@ fn equal_shares(rows: &[Row], targets: usize) -> Vec<f64> {
     seen.iter().map(|flag| flag / total.max(1.0)).collect()
 }
 
-/// Error ratio and the dispersion of the errors around it, over calm intervals without bursts.
+/// Error ratio and the dispersion of the errors around it, over calm intervals without bursts; where
+/// those come now and then all along, failures in clumps are normal, and so is their dispersion.
 fn error_level(rows: &[Row], calm: &[bool]) -> (f64, f64) {
     let chosen: Vec<Row> =
         rows.iter().zip(calm).filter(|(_, flag)| **flag).map(|(row, _)| *row).collect();
@@ -333,11 +343,33 @@ fn error_level(rows: &[Row], calm: &[bool]) -> (f64, f64) {
             ratio = errors / base;
         }
         dispersion = if used > 0 { (squares / count(used)).max(1.0) } else { 1.0 };
+        let level = ratio.max(ERROR_RATIO_MIN);
+        let clumps = chosen.iter().filter(|row| {
+            let expected = level * row.requests;
+            row.errors - expected > OUTLIER_SDS * (dispersion * expected.max(1.0)).sqrt()
+        });
+        if parts_hit(&chosen, clumps) >= CLUMP_PARTS {
+            return clumped_level(&chosen);
+        }
         if (ratio, dispersion) == before {
             break;
         }
     }
     (ratio.max(ERROR_RATIO_MIN), dispersion)
+}
+
+/// Error ratio and dispersion with nothing left out.
+fn clumped_level(rows: &[Row]) -> (f64, f64) {
+    let (errors, requests) = rows
+        .iter()
+        .fold((0.0, 0.0), |(errors, requests), row| (errors + row.errors, requests + row.requests));
+    let ratio = (errors / requests).max(ERROR_RATIO_MIN);
+    let (squares, expected) = rows.iter().fold((0.0, 0.0), |(squares, sum), row| {
+        let expected = ratio * row.requests;
+        let distance = row.errors - expected;
+        (distance.mul_add(distance, squares), sum + expected)
+    });
+    (ratio, (squares / expected).max(1.0))
 }
 
 /// Dispersions of sums over blocks of doubling length, from one scrape cycle up.
@@ -467,6 +499,23 @@ mod tests {
         }
         let baseline = Baseline::learn(&intervals, 4).unwrap();
         assert!((baseline.rate / 40.0 - 1.0).abs() < 0.05, "rate {}", baseline.rate);
+    }
+
+    #[test]
+    fn failures_in_clumps_are_normal_where_they_come_now_and_then() {
+        // Twelve failures in one interval in thirty, and no two of a kind.
+        let mut intervals = traffic(4, 10.0, 1.0, 240, 9);
+        for (number, interval) in intervals.iter_mut().enumerate() {
+            interval.errors = if number % 30 == 7 { 12.0 } else { 0.0 };
+        }
+        let baseline = Baseline::learn(&intervals, 4).unwrap();
+        assert!(baseline.error_dispersion > 8.0, "{}", baseline.error_dispersion);
+        // An outage stands in one place, and is not learned from.
+        for (number, interval) in intervals.iter_mut().enumerate() {
+            interval.errors = if (400..420).contains(&number) { 100.0 } else { 0.0 };
+        }
+        let baseline = Baseline::learn(&intervals, 4).unwrap();
+        assert!(baseline.error_dispersion < 1.5, "{}", baseline.error_dispersion);
     }
 
     #[test]

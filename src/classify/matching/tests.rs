@@ -189,3 +189,24 @@ fn a_wait_is_known_no_better_than_the_sampling_lets_it() {
     // What is off by more than the sampling explains stays out.
     assert!(!ids(&found).contains(&"kube-scheduler-backoffq"), "{found:?}");
 }
+
+#[test]
+fn a_storm_is_named_by_what_its_clients_lose() {
+    let rules = Rules::builtin();
+    let waits = |id: &str| rules.policy(id).expect("a rule").timed_waits(FOLLOWED_MAX);
+    let known = |id: &str, loss: f64| KnownWaits { waits_seconds: waits(id), loss };
+    let losses = [
+        known("kube-scheduler-backoffq", 1.0),
+        known("undici-retry", 8.0),
+        known("wget-waitretry", 30.0),
+    ];
+    let found = match_storm(None, &losses, &Seen::default(), &rules);
+    let names: Vec<&str> = found.iter().map(|found| found.rule.as_str()).collect();
+    assert_eq!(names, ["kube-scheduler-backoffq", "undici-retry"]);
+    // Behind by more than chance, so no tie.
+    assert!(found[0].distance.abs() < 1e-12 && found[1].distance > TIE);
+    // Waits that were told say nothing against what the counts say.
+    let told = fitted(ScheduleFamily::List, &[1.0, 2.0, 3.0], 1.0, 1.0);
+    let again = match_storm(Some(&told), &losses, &Seen::default(), &rules);
+    assert!(again.iter().all(|found| found.rule != "wget-waitretry"), "{again:?}");
+}

@@ -64,7 +64,9 @@ pub(super) fn smear(train: &Train, decay: Option<(f64, f64)>, input: &FitInput<'
     let wide = search.refine(Train { spread: WIDE, ..narrow }, 3, 13).train;
     let narrow_cost = search.cost(&narrow, FINAL_ITERATIONS);
     let wide_cost = search.cost(&wide, FINAL_ITERATIONS);
-    if wide.spread <= NARROW {
+    // The requests may end sooner than the failures, and leave no room for waves so long.
+    let both = narrow_cost.is_finite() && wide_cost.is_finite();
+    if !both || wide.spread <= NARROW {
         return Smear { gain: 0.0, spread: wide.spread };
     }
     let left = search.deviance() / requests.len().max(1) as f64;

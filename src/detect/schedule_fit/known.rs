@@ -15,6 +15,7 @@
 
 use super::alternatives::smooth_columns;
 use super::heights::Columns;
+use super::polish::Held;
 use super::search::{Scored, Search, height_price};
 use super::train::{Growth, Train};
 use super::window::Window;
@@ -68,6 +69,8 @@ const LATENCIES: [f64; 2] = [0.0, 0.1];
 const SHORT: f64 = 0.12;
 /// How many schedules go on after each stage of refinement, and how far over the best.
 const FIELD: [(usize, f64); 2] = [(48, 150.0), (40, 30.0)];
+/// Schedules that are polished at the end.
+const POLISHED: usize = 16;
 /// Rounds of each refinement, and iterations of its fits.
 const ROUNDS: [(usize, usize); 3] = [(2, 7), (3, 13), (2, 22)];
 /// Loss that is reported at most: past it no interval would hold the schedule.
@@ -82,7 +85,10 @@ const TIMER: f64 = 0.02;
 impl<'a> Search<'a> {
     /// How much each of the known schedules loses against `told`, the least first.
     pub(super) fn known(&mut self, told: Train, known: &'a [Vec<f64>]) -> Vec<KnownWaits> {
-        self.cost(&told, FINAL_ITERATIONS);
+        // A train at the edge of its bounds may be past them in a window laid out anew.
+        if !self.cost(&told, FINAL_ITERATIONS).is_finite() {
+            return Vec::new();
+        }
         let reference = self.bare_cost();
         let lists = std::mem::replace(&mut self.lists, known);
         let mut field: Vec<Scored> =
@@ -105,9 +111,16 @@ impl<'a> Search<'a> {
                 field.truncate(keep);
             }
         }
+        // Onset and latency trade against each other, which no walk along single parameters follows.
+        for scored in field.iter_mut().take(POLISHED) {
+            let cost = self.cost(&scored.train, ROUNDS[2].1);
+            scored.train = self.polish(Scored { cost, ..*scored }, Held::Waits).train;
+        }
         let mut losses = Vec::with_capacity(field.len());
         for scored in field {
-            self.list_cost(&scored.train, FINAL_ITERATIONS);
+            if !self.list_cost(&scored.train, FINAL_ITERATIONS).is_finite() {
+                continue;
+            }
             let mut loss = (self.bare_cost() - reference) / self.misfit;
             if self.gave_up_early(&scored.train) {
                 loss += GAVE_UP;

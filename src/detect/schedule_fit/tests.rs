@@ -83,13 +83,17 @@ fn report(scene: &Scene, until: f64) -> FitReport {
 }
 
 fn report_with(scene: &Scene, until: f64, lists: &[Vec<f64>]) -> FitReport {
+    fit(&input_of(scene, until, lists)).expect("enough intervals")
+}
+
+fn input_of<'a>(scene: &'a Scene, until: f64, lists: &'a [Vec<f64>]) -> FitInput<'a> {
     let low = scene
         .intervals
         .iter()
         .map(|interval| interval.from.seconds())
         .filter(|from| *from <= scene.onset)
         .fold(0.0, f64::max);
-    let input = FitInput {
+    FitInput {
         intervals: &scene.intervals,
         shares: &scene.shares,
         background_rate: 10.0 * scene.shares.len() as f64,
@@ -102,8 +106,65 @@ fn report_with(scene: &Scene, until: f64, lists: &[Vec<f64>]) -> FitReport {
         ],
         now: Timestamp::from_seconds(until),
         lists,
+    }
+}
+
+/// The same scene in an outage of so many seconds, in which all other traffic fails as well.
+fn in_outage(mut scene: Scene, seconds: f64) -> Scene {
+    for interval in &mut scene.intervals {
+        let from = interval.from.seconds().max(scene.onset);
+        let to = interval.to.seconds().min(scene.onset + seconds);
+        interval.errors += (10.0 * (to - from).max(0.0)).round();
+    }
+    scene
+}
+
+#[test]
+fn traffic_that_fails_beside_the_herd_does_not_hide_its_schedule() {
+    let scene = in_outage(scene(7, Jitter::None, 5.0, 4), 60.0);
+    let found = report(&scene, 178.0);
+    assert!(found.winner().is_lockstep(), "{:?}", found.families);
+    assert!(found.goodness < 2.0, "{}", found.goodness);
+    let Waits::Exponential { base_seconds, factor, .. } = found.told.waits else {
+        panic!("{:?}", found.told.waits);
     };
-    fit(&input).expect("enough intervals")
+    assert!((base_seconds - 1.0).abs() < 0.1, "base {base_seconds}");
+    assert!((factor - 2.0).abs() < 0.1, "factor {factor}");
+}
+
+#[test]
+fn waits_of_known_clients_are_held_against_the_counts() {
+    let known = [
+        vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+        vec![1.0, 1.5, 2.25, 3.4, 5.1, 7.6, 11.4, 17.1],
+        vec![2.0, 4.0, 8.0, 16.0, 32.0],
+        vec![5.0; 12],
+    ];
+    for outage in [0.0, 60.0] {
+        let scene = in_outage(scene(7, Jitter::None, 5.0, 4), outage);
+        let input = input_of(&scene, 178.0, &[]);
+        let mut found = fit(&input).expect("enough intervals");
+        assert!(found.known.is_empty());
+        found.ask_known(&input, &known);
+        let first = found.known.first().expect("one of them is the truth");
+        assert_eq!(first.waits_seconds, known[0], "{:?}", found.known);
+        assert!(first.loss < 4.0, "{:?}", found.known);
+        assert!(found.known[1..].iter().all(|other| other.loss > first.loss + 10.0));
+        // Asked again, it keeps its answer.
+        let answer = found.known.clone();
+        found.ask_known(&input, &[]);
+        assert_eq!(found.known, answer);
+    }
+}
+
+#[test]
+fn clients_that_go_on_are_less_likely_than_those_that_give_up_where_nobody_came_any_more() {
+    let known = [vec![2.0; 3], vec![2.0; 20]];
+    let scene = in_outage(scene_of(7, Jitter::None, 5.0, 10, &known[0]), 40.0);
+    let input = input_of(&scene, 160.0, &[]);
+    let mut found = fit(&input).expect("enough intervals");
+    found.ask_known(&input, &known);
+    assert_eq!(found.known[0].waits_seconds, known[0], "{:?}", found.known);
 }
 
 #[test]

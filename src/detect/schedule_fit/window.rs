@@ -4,6 +4,10 @@
 //! intervals around it. Sorting the intervals by target once, with a table from time to the first
 //! interval that can hold it, makes the cost of one train proportional to the intervals its waves
 //! touch instead of to all of them.
+//!
+//! What fails besides retries while the dependency is down (all other traffic, in an outage) is a level
+//! under the waves, under those of every family alike; how much of it there can be is told by what
+//! succeeds less than normally.
 
 use std::hash::{DefaultHasher, Hasher};
 

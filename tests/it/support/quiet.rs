@@ -72,6 +72,8 @@ pub(crate) struct Law {
     slow: [f64; 2],
     failing: [f64; 2],
     error_ratio: f64,
+    /// Variance-to-mean ratio of the failures of one target in one interval.
+    clumps: f64,
     /// Share of scrapes that fail, and restarts of a target, a scrape.
     missed: f64,
     restarts: f64,
@@ -90,6 +92,7 @@ impl Law {
             slow: [log_between(random, 600.0, 7200.0), random.random_range(0.05..0.25)],
             failing: [log_between(random, 60.0, 1800.0), random.random_range(0.2..0.8)],
             error_ratio: log_between(random, 1e-4, 5e-3),
+            clumps: [1.0, 1.0, 2.0, 6.0, 12.0][random.random_range(0..5)],
             missed: [0.0, 0.002, 0.02][random.random_range(0..3)],
             restarts: random.random_range(0.0..2.0) / f64::from(DAY),
             lazy: random.random::<f64>() < 0.25,
@@ -123,8 +126,8 @@ pub(crate) fn day(seed: u64) -> Vec<SimulatedSeries> {
         for target in &mut targets {
             let mean = mean * INTERVAL_SECONDS * target.weight / weights;
             let all = count(random, mean, law.dispersion);
-            // Each request fails by itself: over-dispersed only as far as the ratio is red.
-            let bad = Poisson::new(all * failed).map_or(0.0, |law| law.sample(random)).min(all);
+            // Each request fails by itself, or they fail in clumps that no target shares.
+            let bad = count(random, all * failed, law.clumps).min(all);
             let grown = [all - bad, bad];
             let restarted = random.random::<f64>() < law.restarts;
             let since = if restarted { random.random::<f64>() } else { 1.0 };
@@ -172,7 +175,11 @@ fn target(random: &mut ChaCha8Rng, number: usize) -> Target {
 /// A negative binomial count with this mean and ratio of variance to mean.
 fn count(random: &mut ChaCha8Rng, mean: f64, dispersion: f64) -> f64 {
     let spread = dispersion - 1.0;
-    let mean = Gamma::new(mean / spread, spread).map_or(0.0, |law| law.sample(random));
+    let mean = if spread > 0.0 {
+        Gamma::new(mean / spread, spread).map_or(0.0, |law| law.sample(random))
+    } else {
+        mean
+    };
     Poisson::new(mean).map_or(0.0, |law| law.sample(random))
 }
 
