@@ -20,7 +20,7 @@
 //!
 //! That is what a schedule alone can say. For a storm the counts themselves are asked as well: each rule
 //! in step is fitted by its own waits (`detect::schedule_fit`), and one is a match when it loses less
-//! than [`TIED_LOSS`] of deviance against the likeliest. Intervals of parameters miss what lies across
+//! than ten of deviance against the likeliest. Intervals of parameters miss what lies across
 //! a ridge of the likelihood; a fit of the rule itself does not.
 //!
 //! A fit that shows only a beat (fixed waits, several times) may be the tail of a capped schedule
