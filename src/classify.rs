@@ -243,7 +243,7 @@ pub struct RuleMatch {
     pub rule: String,
     /// The client's name.
     pub name: String,
-    /// Distance of the rule's waits to the fitted ones; 0 is exact.
+    /// How far behind the likeliest it is, or its waits from the fitted ones; 0 is exact.
     pub distance: f64,
 }
 
@@ -343,15 +343,15 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Whether the clients behind it can be told by their waits.
+    /// Whether the clients behind it can be told by their waits from a common start: those of a storm
+    /// whose kind is clear and has none, and those heard by their echoes, cannot.
     #[must_use]
     pub fn may_be_named(&self) -> bool {
-        match self {
-            Self::Storm { verdict, .. } => {
-                !matches!(verdict.class, Class::RetryStormWithoutBackoff | Class::JitteredBackoff)
-            }
-            _ => false,
-        }
+        let Self::Storm { verdict, .. } = self else { return false };
+        let heard = verdict.schedule.is_some() && verdict.waves.is_empty();
+        let none =
+            matches!(verdict.class, Class::RetryStormWithoutBackoff | Class::JitteredBackoff);
+        !heard && !none
     }
 }
 
@@ -376,6 +376,7 @@ pub fn complete(
     known: &[KnownWaits],
     what_if: &advice::WhatIf,
 ) -> Finding {
+    let known = if finding.may_be_named() { known } else { &[] };
     let Finding::Storm { mut verdict, ripeness } = finding else { return finding };
     let told =
         verdict.schedule.as_ref().map(|schedule| matching::of_substance(schedule, &verdict.waves));

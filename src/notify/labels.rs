@@ -93,7 +93,8 @@ pub(super) fn description(incident: &IncidentJson) -> String {
     for evidence in incident.evidence.iter().filter(|evidence| evidence.supports) {
         lines.push(sentence(&evidence.says));
     }
-    if let Some(found) = incident.matches.first() {
+    // Without a schedule the matches are what cannot be ruled out.
+    if let Some(found) = incident.matches.first().filter(|_| incident.schedule.is_some()) {
         lines.push(format!("The schedule is that of {}.", found.name));
     }
     for advice in &incident.advice {

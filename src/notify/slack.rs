@@ -41,7 +41,7 @@ impl Slack {
     fn attachment(&self, told: &Told) -> Value {
         let incident = &told.incident;
         let mut text = text_of(&incident.summary);
-        if let Some(found) = incident.matches.first() {
+        if let Some(found) = incident.matches.first().filter(|_| incident.schedule.is_some()) {
             write!(text, "\n*Schedule of:* {}", name_of(&found.name)).ok();
         }
         for advice in incident.advice.iter().take(2) {

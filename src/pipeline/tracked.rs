@@ -87,7 +87,6 @@ pub(super) struct Tracked {
     key: DependencyKey,
     name: String,
     with_errors: bool,
-    // Known waits that follow no formula, seconds.
     schedules: Arc<Schedules>,
     // Periods that are the exporter's own, seconds.
     flush_seconds: Vec<f64>,

@@ -228,7 +228,9 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
                 p { "There is no schedule in these retries that would name a client." }
             }
         } @else {
-            @if verdict.matches.len() == 1 {
+            @if verdict.schedule.is_none() {
+                p { "No schedule can be told at this sampling. What cannot be ruled out:" }
+            } @else if verdict.matches.len() == 1 {
                 p { "One library that squall knows retries like this:" }
             } @else {
                 p {
@@ -242,7 +244,7 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
                 @for found in verdict.matches.iter().take(MATCHES_SHOWN) {
                     li {
                         a href={ "../schedules/" (encoded(&found.rule)) } { (found.name) }
-                        @if let Some(off) = how_far_off(found, &verdict.matches) { " " span.soft { (off) } }
+                        @if is_less_likely(found, &verdict.matches) { " " span.soft { "(less likely)" } }
                     }
                 }
             }
@@ -259,12 +261,10 @@ fn is_tied(matches: &[RuleMatch]) -> bool {
     matches.iter().all(|it| it.distance - nearest <= TIE)
 }
 
-/// How far the waits of a match lie from those seen, where that says anything: in whole percents, and
-/// not where several are tied.
-fn how_far_off(found: &RuleMatch, matches: &[RuleMatch]) -> Option<String> {
-    let tells = matches.len() == 1 || !is_tied(matches);
-    let percents = (100.0 * found.distance).round();
-    (tells && percents >= 1.0).then(|| format!("(its waits are about {percents:.0} % off)"))
+/// Whether a match is further behind the nearest than chance, where several are not all tied.
+fn is_less_likely(found: &RuleMatch, matches: &[RuleMatch]) -> bool {
+    let nearest = matches.iter().map(|it| it.distance).fold(f64::INFINITY, f64::min);
+    found.distance - nearest > TIE
 }
 
 fn seen_before(before: Option<&SeenBeforeJson>) -> Markup {

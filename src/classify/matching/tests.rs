@@ -1,6 +1,7 @@
 //! Which rules are named, and which are told to be alike.
 
 use super::*;
+use crate::classify::{Class, Finding, Impact, Ripeness, Severity, Verdict};
 use crate::detect::schedule_fit::Channel;
 use crate::series::Timestamp;
 
@@ -209,4 +210,35 @@ fn a_storm_is_named_by_what_its_clients_lose() {
     let told = fitted(ScheduleFamily::List, &[1.0, 2.0, 3.0], 1.0, 1.0);
     let again = match_storm(Some(&told), &losses, &Seen::default(), &rules);
     assert!(again.iter().all(|found| found.rule != "wget-waitretry"), "{again:?}");
+}
+
+#[test]
+fn clients_are_told_from_a_common_start_and_not_from_echoes() {
+    let named = |class: Class, schedule: bool, waves: bool| {
+        let told = fitted(ScheduleFamily::Exponential, &[1.0, 2.0, 4.0], 1.0, 2.0);
+        let wave =
+            Wave { expected_at: Timestamp::default(), requests: 100.0, counts: Channel::Errors };
+        let verdict = Verdict {
+            class,
+            severity: Severity::Critical,
+            started_at: Timestamp::default(),
+            confidence: 0.9,
+            summary: String::new(),
+            schedule: schedule.then_some(told),
+            waves: waves.then_some(wave).into_iter().collect(),
+            next_wave_at: None,
+            impact: Impact::default(),
+            evidence: Vec::new(),
+            matches: Vec::new(),
+            advice: Vec::new(),
+        };
+        Finding::Storm { verdict: Box::new(verdict), ripeness: Ripeness::Clear }.may_be_named()
+    };
+    assert!(named(Class::BackoffWithoutJitter, true, true));
+    assert!(named(Class::Inconclusive, false, false));
+    // A schedule without waves was heard in the autocorrelation.
+    assert!(!named(Class::BackoffWithoutJitter, true, false));
+    assert!(!named(Class::RetryStormWithoutBackoff, false, false));
+    assert!(!named(Class::JitteredBackoff, false, false));
+    assert!(!Finding::Undecided.may_be_named());
 }

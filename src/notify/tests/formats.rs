@@ -377,3 +377,16 @@ fn a_hostile_name_is_only_text_in_slack_and_no_longer_than_people_read() {
         assert!(attachment["text"].as_str().unwrap().chars().count() < 4000, "{written}");
     }
 }
+
+#[test]
+fn a_client_is_named_only_beside_a_schedule() {
+    let mut one = incident();
+    assert!(!one.verdict.matches.is_empty());
+    let name = one.verdict.matches[0].name.clone();
+    let named = crate::notify::labels::description(&IncidentJson::from(&one));
+    assert!(named.contains(&format!("The schedule is that of {name}.")), "{named}");
+    // What cannot be ruled out accuses nobody.
+    one.verdict.schedule = None;
+    let open = crate::notify::labels::description(&IncidentJson::from(&one));
+    assert!(!open.contains("The schedule is that of"), "{open}");
+}
