@@ -380,8 +380,14 @@ pub fn complete(
     let Finding::Storm { mut verdict, ripeness } = finding else { return finding };
     let told =
         verdict.schedule.as_ref().map(|schedule| matching::of_substance(schedule, &verdict.waves));
+    let level = match verdict.class {
+        Class::RetryStormWithoutBackoff => true,
+        Class::Inconclusive => verdict.severity > Severity::Info,
+        _ => false,
+    };
     let seen = matching::Seen {
         resolvable_gap_seconds: resolution.gap_seconds,
+        level: (level && told.is_none()).then_some(verdict.impact.amplification),
         ..matching::Seen::default()
     };
     (verdict.matches, verdict.advice) = advice::match_and_advise(

@@ -256,6 +256,9 @@ fn remedies(class: Class, matches: &[RuleMatch], rules: &Rules) -> Vec<Advice> {
     // Of many clients that wait alike none is the one.
     let nearest = matches.first().map_or(0.0, |found| found.distance);
     let ties = matches.iter().filter(|found| found.distance - nearest <= TIE).count();
+    if ties > TIES_MAX && class == Class::RetryStormWithoutBackoff {
+        return Vec::new();
+    }
     if ties > TIES_MAX {
         return vec![advice(
             "Set it in the library that the callers use",

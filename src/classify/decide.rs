@@ -191,6 +191,13 @@ pub fn decide(scene: &Scene<'_>) -> Finding {
         };
     }
     let named = train.as_ref().is_some_and(|train| train.class == Class::BackoffWithoutJitter);
+    // A decay that may still turn into a plateau keeps nobody from being woken by one.
+    let train = train.filter(|reading| {
+        let provisional = reading.class == Class::JitteredBackoff
+            && reading.ripeness == Ripeness::Early
+            && reading.score < GAIN_CLEAR;
+        !(provisional && open_kind_pages(scene))
+    });
     let reading = comb_reading(scene)
         .filter(|_| !named)
         .or_else(|| flood_reading(scene))

@@ -23,6 +23,9 @@
 //! than ten of deviance against the likeliest. Intervals of parameters miss what lies across
 //! a ridge of the likelihood; a fit of the rule itself does not.
 //!
+//! Load that stays up with no waves in it is what clients make whose waits are all shorter than the
+//! sampling can tell apart, if they do not give up before it ends: of those, none can be excluded.
+//!
 //! A fit that shows only a beat (fixed waits, several times) may be the tail of a capped schedule
 //! whose short waits went by unseen: such rules are returned behind those with a fixed wait. A beat
 //! of whole seconds may also be a server's `Retry-After`.
@@ -78,6 +81,9 @@ const LOSS_95: f64 = 3.84;
 /// Loss behind the likeliest known schedule past which a client did not make this storm.
 const TIED_LOSS: f64 = 10.0;
 
+/// Seconds that a level lasts at least.
+const LEVEL_SECONDS: f64 = 25.0;
+
 /// Two matches this near are a tie.
 pub(crate) const TIE: f64 = 0.01;
 
@@ -92,6 +98,8 @@ pub struct Seen {
     pub immediate_first_retry: Option<bool>,
     /// Retries after which the waves ended though the failure went on: an attempt limit.
     pub gave_up_after: Option<usize>,
+    /// Attempts for each request wanted, where load stayed up with no waves in it.
+    pub level: Option<f64>,
 }
 
 /// The schedule without the waits behind its last wave of substance: a fit may go on with waves of
@@ -136,19 +144,53 @@ pub fn match_storm(
 ) -> Vec<RuleMatch> {
     let mut matches =
         schedule.map_or_else(Vec::new, |schedule| match_schedule(schedule, seen, rules));
-    let Some(best) = known.first() else { return matches };
-    let fitted = |rule: &ScheduleRule| rule.policy.is_synchronised() && rule.policy.is_timed();
-    matches.retain(|found| !rules.schedule(&found.rule).is_some_and(|rule| fitted(rule)));
-    for rule in rules.schedules().iter().filter(|rule| fitted(rule)) {
-        let waits = rule.policy.timed_waits(FOLLOWED_MAX);
-        let Some(found) = known.iter().find(|known| known.waits_seconds == waits) else { continue };
-        let behind = found.loss - best.loss;
-        if behind <= TIED_LOSS {
-            matches.push(named(rule, TIE * behind / LOSS_95));
+    if let Some(best) = known.first() {
+        let fitted = |rule: &ScheduleRule| rule.policy.is_synchronised() && rule.policy.is_timed();
+        matches.retain(|found| !rules.schedule(&found.rule).is_some_and(|rule| fitted(rule)));
+        for rule in rules.schedules().iter().filter(|rule| fitted(rule)) {
+            let waits = rule.policy.timed_waits(FOLLOWED_MAX);
+            let Some(found) = known.iter().find(|known| known.waits_seconds == waits) else {
+                continue;
+            };
+            let behind = found.loss - best.loss;
+            if behind <= TIED_LOSS {
+                matches.push(named(rule, TIE * behind / LOSS_95));
+            }
         }
     }
+    matches.extend(of_level(&matches, seen, rules));
     rank(&mut matches, rules);
     matches
+}
+
+/// Those whose waits are too short to be seen, and not among `matches` yet, where load stayed up
+/// with no waves in it. The shorter the waits, the more level the load. Too many are none.
+fn of_level(matches: &[RuleMatch], seen: &Seen, rules: &Rules) -> Vec<RuleMatch> {
+    let Some(amplification) = seen.level else { return Vec::new() };
+    let unseen: Vec<RuleMatch> = rules
+        .schedules()
+        .iter()
+        .filter(|rule| matches.iter().all(|found| found.rule != rule.id))
+        .filter_map(|rule| {
+            let longest = level_waits(&rule.policy, amplification)?;
+            let share = longest / seen.resolvable_gap_seconds;
+            (share <= 1.0).then(|| named(rule, MARK * share))
+        })
+        .collect();
+    if unseen.len() > MATCHES_MAX { Vec::new() } else { unseen }
+}
+
+/// The longest wait of clients that could hold a level: each goes on for as long as a level takes to
+/// be one, or tries as often as requests were multiplied.
+fn level_waits(policy: &Policy, amplification: f64) -> Option<f64> {
+    if policy.family() == Family::ServerSent {
+        return None;
+    }
+    let waits = policy.waits(FOLLOWED_MAX);
+    let lasting = policy.retries_max().is_none_or(|most| {
+        f64::from(most) + 1.0 >= amplification || waits.iter().sum::<f64>() >= LEVEL_SECONDS
+    });
+    lasting.then(|| waits.iter().copied().fold(0.0, f64::max))
 }
 
 /// The rules whose planned waits are `waits_seconds`, as a person types them; a leading 0 is an

@@ -228,7 +228,9 @@ fn matches(verdict: &Verdict, name: &str, callers: &[Caller]) -> Markup {
                 p { "There is no schedule in these retries that would name a client." }
             }
         } @else {
-            @if verdict.schedule.is_none() {
+            @if verdict.class == Class::RetryStormWithoutBackoff {
+                p { "Retries at once, or after waits too short to be seen at this sampling. What cannot be ruled out:" }
+            } @else if verdict.schedule.is_none() {
                 p { "No schedule can be told at this sampling. What cannot be ruled out:" }
             } @else if verdict.matches.len() == 1 {
                 p { "One library that squall knows retries like this:" }

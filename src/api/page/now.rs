@@ -267,7 +267,8 @@ pub(super) fn rows(incidents: &[Incident], root: &str) -> Markup {
                         td data-label="What" {
                             (class_chip(verdict.class)) " "
                             // One name among many that wait alike would read as an accusation.
-                            @if verdict.matches.len() > MATCHES_NAMED { span.soft { (verdict.matches.len()) " known clients wait like this" } }
+                            @if verdict.schedule.is_none() {}
+                            @else if verdict.matches.len() > MATCHES_NAMED { span.soft { (verdict.matches.len()) " known clients wait like this" } }
                             @else if let Some(found) = verdict.matches.first() { span.soft { "fits " (shortened(&found.name, NAME_SHOWN)) } }
                             @else if let Some(schedule) = &verdict.schedule { span.soft { (crate::classify::sentence::describe(schedule)) } }
                         }

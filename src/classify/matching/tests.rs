@@ -242,3 +242,24 @@ fn clients_are_told_from_a_common_start_and_not_from_echoes() {
     assert!(!named(Class::JitteredBackoff, false, false));
     assert!(!Finding::Undecided.may_be_named());
 }
+
+#[test]
+fn a_level_is_held_by_those_whose_waits_cannot_be_seen() {
+    let rules = Rules::builtin();
+    let seen = Seen { resolvable_gap_seconds: 1.2, level: Some(40.0), ..Seen::default() };
+    let found = match_storm(None, &[], &seen, &rules);
+    let has = |id: &str| found.iter().any(|found| found.rule == id);
+    // Retries at once, every quarter of a second, and every second, for ever.
+    assert!(has("laravel-queue") && has("caddy-reverse-proxy") && has("flink-restart-fixed"));
+    // Two seconds would be seen, and three attempts are over at once.
+    assert!(!has("curl-retry") && !has("spring-boot-rabbit-template"), "{found:?}");
+    // Those that wait least hold it most evenly.
+    assert!(rules.policy(&found[0].rule).expect("a rule").is_synchronised());
+    assert!(found[0].distance < 1e-12, "{found:?}");
+    // Where nothing can be seen, anybody could have done it: that names nobody.
+    let blind = Seen { resolvable_gap_seconds: 90.0, ..seen };
+    assert_eq!(match_storm(None, &[], &blind, &rules), Vec::new());
+    // Waves are no level.
+    let none = match_storm(None, &[], &Seen { level: None, ..seen }, &rules);
+    assert_eq!(none, Vec::new());
+}
