@@ -251,7 +251,7 @@ pub(crate) fn look_elsewhere(tail_ln: f64, trials: f64) -> f64 {
 /// A sum of ratios as it would be were the background known: the level is itself an estimate from
 /// about as many `ordinates` as the band has, which turns the exponential tail `exp(-x)` into
 /// `(1 + x/ordinates)^-ordinates`.
-fn allow_for_background(power: f64, ordinates: f64) -> f64 {
+pub(crate) fn allow_for_background(power: f64, ordinates: f64) -> f64 {
     ordinates * (power / ordinates).ln_1p()
 }
 

@@ -51,7 +51,7 @@
 //! ```
 
 use crate::detect::even::{Count, EvenResiduals, index, median};
-use crate::detect::period::{Period, erlang_tail_ln, look_elsewhere};
+use crate::detect::period::{Period, allow_for_background, erlang_tail_ln, look_elsewhere};
 use crate::detect::spectrum::{REPEATS_MIN, Spectrum};
 use crate::series::{Interval, Timestamp};
 
@@ -121,15 +121,17 @@ pub fn wall_clock(period: &Period, before: Option<&EvenResiduals>) -> WallClock 
 /// P-value of a train of this period in other residuals.
 fn train_before(period: &Period, even: &EvenResiduals) -> Option<f64> {
     let spectrum = Spectrum::new(even).ok()?;
-    let step = spectrum.step_hertz();
     let (low, high) = spectrum.band_hertz();
     let [shortest, longest] = period.interval_seconds;
+    // The top harmonic of two that stand next to each other differs by one ordinate: those between
+    // would count the same power twice.
+    let apart = spectrum.step_hertz() / period.harmonics.max(1) as f64;
+    let width = 1.0 / shortest - 1.0 / longest;
+    let more = (width / apart).round();
     let (mut best, mut tried) = (0.0_f64, 0_u32);
-    let first = index((1.0 / longest / step).floor()).max(1);
-    let last = index((1.0 / shortest / step).ceil());
-    let fine = period.harmonics.max(1);
-    for tick in first * fine..=last * fine {
-        let hertz = tick as f64 * step / fine as f64;
+    for place in 0..=index(more) {
+        let part = if more > 0.0 { place as f64 / more } else { 0.5 };
+        let hertz = 1.0 / longest + part * width;
         if hertz < low {
             continue;
         }
@@ -143,6 +145,7 @@ fn train_before(period: &Period, even: &EvenResiduals) -> Option<f64> {
             }
         }
         if order > 0 {
+            let power = allow_for_background(power, spectrum.independent());
             best = best.min(erlang_tail_ln(order, power));
             tried += 1;
         }
@@ -246,7 +249,7 @@ pub fn can_hold(even: &EvenResiduals, period_seconds: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::draws::{Draw, Noise, Sampling};
+    use crate::detect::draws::{Draw, Noise, Sampling, rejects};
     use crate::detect::period::{PeriodSearch, find_period};
     use crate::series::TargetId;
 
@@ -270,6 +273,46 @@ mod tests {
             scheduled += i32::from(wall_clock(&period, Some(&before)).is_scheduled());
         }
         assert!(scheduled <= 1, "{scheduled} of 60");
+    }
+
+    #[test]
+    fn p_values_are_uniform_where_nothing_was_there_before_and_nothing_is_on_the_clock() {
+        let sampling = Sampling::new(1.0, 2, 240.0);
+        let noises = [
+            Noise::white(60.0, 3.0),
+            Noise { rate: 60.0, dispersion: 2.0, red: 0.3, memory_seconds: 10.0 },
+        ];
+        for noise in noises {
+            let (mut before, mut offsets) = (Vec::new(), Vec::new());
+            for seed in 0..150_u32 {
+                // Any period at any phase: what the clock says of it is chance.
+                let seconds = f64::from(seed * 37 % 150).mul_add(0.1, 11.03);
+                let first = seconds * f64::from(seed * 61 % 150) / 150.0;
+                let period = Period {
+                    seconds,
+                    interval_seconds: [0.998 * seconds, 1.002 * seconds],
+                    p_value: 1e-9,
+                    power: 200.0,
+                    harmonics: 4,
+                    repeats: 240.0 / seconds,
+                    cycles_present: 10,
+                    strongest_cycle_share: 0.2,
+                    first_wave_at: Timestamp::from_seconds(1_790_000_000.0 + first),
+                };
+                let draw = Draw::new(u64::from(seed), 240.0).noise(noise);
+                let clock = wall_clock(&period, Some(&residuals(draw, sampling)));
+                before.push(clock.p_value_before.unwrap());
+                offsets.push(clock.offset_p_value);
+            }
+            for p in [&before, &offsets] {
+                for level in [0.01, 0.05, 0.25] {
+                    let (share, bound) = rejects(p, level);
+                    assert!(share <= bound, "{noise:?}: {share} at {level}, bound {bound}");
+                }
+                // Not merely conservative: small p-values do occur.
+                assert!(rejects(p, 0.5).0 > 0.2, "{noise:?}: {:?}", rejects(p, 0.5));
+            }
+        }
     }
 
     #[test]
