@@ -114,6 +114,10 @@ pub fn text_of(file: &Path) -> Result<String, ConfigError> {
         std::fs::File::open(file)
             .and_then(|open| open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
     };
+    if file.is_dir() {
+        let says = format!("it is a folder; give its files, as `{}/*.yml`", file.display());
+        return Err(unreadable(std::io::Error::other(says)));
+    }
     let bytes = read.map_err(unreadable)?;
     if bytes as u64 > FILE_BYTES_MAX {
         let says = format!("larger than {} MiB", FILE_BYTES_MAX >> 20);

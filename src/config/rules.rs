@@ -47,16 +47,16 @@ impl OwnRules {
 /// Reads the section; `rules` are those known without it.
 pub(crate) fn read(nodes: &[Node], folder: &Path, rules: &Rules, faults: &Faults) -> OwnRules {
     let mut own = OwnRules { known: rules.clone(), ..OwnRules::default() };
-    let mut inline: Vec<Rule> = Vec::new();
+    let mut given: Vec<Rule> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         let path = format!("rules[{index}]");
         if !has(node, "path") {
             if let Some(rule) = Rule::read(node, &path, faults) {
-                if inline.iter().any(|other| other.has_id_of(&rule)) {
+                if given.iter().any(|other| other.has_id_of(&rule)) {
                     let says = format!("`{}` is given twice", rule.id());
                     faults.add(node.line, &format!("{path}.id"), says);
                 }
-                inline.push(rule.clone());
+                given.push(rule.clone());
                 own.known = own.known.with([rule]);
                 own.inline.push(node.clone());
             }
@@ -70,9 +70,18 @@ pub(crate) fn read(nodes: &[Node], folder: &Path, rules: &Rules, faults: &Faults
         for error in &unreadable {
             faults.add(node.line, &format!("{path}.path"), says(error));
         }
-        let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-        match own.known.with_files(texts) {
+        let named = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        match own.known.with_files(named) {
             Ok(known) => {
+                for (name, text) in &texts {
+                    for rule in crate::rules::parse_file(text).unwrap_or_default() {
+                        if given.iter().any(|other| other.has_id_of(&rule)) {
+                            let says = format!("`{}` is given twice, again in `{name}`", rule.id());
+                            faults.add(node.line, &format!("{path}.path"), says);
+                        }
+                        given.push(rule);
+                    }
+                }
                 own.known = known;
                 own.path.push(file);
             }
