@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help build demo picture readme-pictures test test-servers kills backtest-month accuracy accuracy-noise accuracy-null
+.PHONY: help build demo picture readme-pictures test test-servers kills backtest-month accuracy accuracy-noise accuracy-null accuracy-names
 
 help:              ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: +.*## */\t/' | expand -t 16
@@ -54,3 +54,7 @@ accuracy-noise:    ## the p-values on coloured noise, over 24,000 windows; DRAWS
 accuracy-null:     ## pages on 10,000 days without a storm; DAYS=1000 for fewer
 	$(CARGO) test --release --locked --quiet --test accuracy -- \
 		null $(DAYS) $(FLAGS) --report tests/accuracy/RESULTS.md
+
+accuracy-names:    ## whether every rule without jitter is named, at two samplings; DRAWS=24 for fewer
+	$(CARGO) test --release --locked --quiet --test accuracy -- \
+		names $(DRAWS) $(FLAGS) --report tests/accuracy/RESULTS.md

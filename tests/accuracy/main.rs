@@ -4,13 +4,14 @@
 //! accuracy [draws] [N]     cases of every storm and look-alike at every sampling (3,900)
 //! accuracy noise [N]       windows of coloured noise, for the p-values (24,000)
 //! accuracy null [DAYS]     days without a storm, through the whole pipeline (10,000)
+//! accuracy names [N]       a herd for every rule without jitter, at two samplings (each once)
 //!   --fresh                forgets the rows of earlier runs of this work
 //!   --report FILE          writes the report there as well
 //! ```
 //!
 //! Each draw becomes one line of JSON in `target/accuracy/`, so that a run that was broken off goes
 //! on where it stopped: a row counts as long as the sources that decide it are unchanged. The report
-//! is over all such rows of all three.
+//! is over all such rows of all four.
 #![expect(clippy::print_stdout, reason = "the figures are what this program is for")]
 #![expect(clippy::unwrap_used, reason = "a fault of the program ends it")]
 #![expect(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]
@@ -23,6 +24,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 mod cases;
+mod names;
 mod noise;
 mod null;
 mod plain;
@@ -49,7 +51,7 @@ impl Asked {
         let mut asked = Self { work: "draws".to_owned(), count: None, fresh: false, report: None };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "draws" | "noise" | "null" => asked.work = argument,
+                "draws" | "noise" | "null" | "names" => asked.work = argument,
                 "--fresh" => asked.fresh = true,
                 "--report" => asked.report = Some(arguments.next().ok_or("--report wants a FILE")?),
                 _ => {
@@ -67,6 +69,7 @@ fn main() {
     let mut cases = Rows::open("rows", cases::SOURCES);
     let mut noises = Rows::open("noise", noise::SOURCES);
     let mut days = Rows::open("null", null::SOURCES);
+    let mut named = Rows::open("names", names::SOURCES);
     match asked.work.as_str() {
         "noise" => {
             noises.renew(asked.fresh);
@@ -75,6 +78,10 @@ fn main() {
         "null" => {
             days.renew(asked.fresh);
             days.work(asked.count.unwrap_or(null::DAYS), null::day);
+        }
+        "names" => {
+            named.renew(asked.fresh);
+            named.work(asked.count.unwrap_or_else(names::rows), names::draw);
         }
         _ => {
             cases.renew(asked.fresh);
@@ -86,6 +93,7 @@ fn main() {
         report::cases(&cases.sorted(), cases.version()),
         noise::report(&noises.sorted(), noises.version()),
         null::report(&days.sorted(), days.version()),
+        names::report(&named.sorted(), named.version()),
     ];
     for section in sections {
         write!(text, "{section}").unwrap();
