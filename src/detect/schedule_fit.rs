@@ -67,8 +67,10 @@ mod heights;
 mod known;
 mod plain;
 mod polish;
+mod pooled;
 mod reseat;
 mod search;
+mod shares;
 mod train;
 mod uncertainty;
 mod window;
@@ -81,6 +83,7 @@ use crate::series::{Interval, Timestamp};
 
 use alternatives::{AlternativeFit, Draw};
 use search::Search;
+use shares::shares_of;
 use train::{Growth, Train};
 use window::Window;
 
@@ -88,11 +91,6 @@ pub use known::KnownWaits;
 
 /// Intervals after the onset below which no shape can be told from another.
 pub const INTERVALS_MIN: usize = 6;
-/// Failures of one target that its share of the traffic is worth against what is seen.
-const SHARE_PRIOR: f64 = 5.0;
-/// Squared deviations of the targets' sums over their variance, a target, past which the herd is
-/// not where the traffic is: far past what a wave that some scrapes have not seen yet makes.
-const SHARES_DIFFER: f64 = 6.0;
 /// Gain of waves in step from which it is asked whether all requests are as narrow as the failures.
 const SMEAR_ASKED: f64 = 8.0;
 /// Failures over their floor that make the errors the better channel.
@@ -497,33 +495,6 @@ pub fn refit(input: &FitInput<'_>, last: Option<FitReport>) -> Result<FitReport,
             .to_vec(),
         families,
     })
-}
-
-/// The shares of the herd, where they are not those of the traffic: each target's share times what
-/// was seen there over what the train expects, shrunk towards one as a gamma prior would.
-fn shares_of(search: &mut Search<'_>, train: Train, shares: &[f64]) -> Option<Vec<f64>> {
-    search.cost(&train, FINAL_ITERATIONS);
-    let window = search.window;
-    let mut sums = vec![[0.0_f64; 2]; shares.len()];
-    for (i, &target) in window.target.iter().enumerate() {
-        let [seen, expected] = sums.get_mut(target as usize)?;
-        *seen += window.count[i];
-        *expected += search.solver.mu[i];
-    }
-    let (mut chi_squared, mut targets) = (0.0, 0.0);
-    for [seen, expected] in sums.iter().filter(|[_, expected]| *expected > SHARE_PRIOR) {
-        let variance = window.dispersion * (expected + expected * expected / window.size);
-        chi_squared += (seen - expected) * (seen - expected) / variance;
-        targets += 1.0;
-    }
-    if targets < 2.0 || chi_squared < SHARES_DIFFER * targets {
-        return None;
-    }
-    let ratio = |[seen, expected]: &[f64; 2]| (seen + SHARE_PRIOR) / (expected + SHARE_PRIOR);
-    let moved: Vec<f64> =
-        shares.iter().zip(&sums).map(|(share, sums)| (share * ratio(sums)).max(1e-9)).collect();
-    let total: f64 = moved.iter().sum();
-    Some(moved.into_iter().map(|share| share / total).collect())
 }
 
 /// The channel that carries the train, laid out.

@@ -9,8 +9,10 @@
 //! under the waves, under those of every family alike; how much of it there can be is told by what
 //! succeeds less than normally.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
+use super::pooled::{Row, pooled};
 use super::{Channel, FitInput};
 use crate::series::Interval;
 
@@ -21,7 +23,8 @@ const MODEL_ERROR: f64 = 0.08;
 /// Background of the errors where normal traffic has none: a floor, since a mean of zero forbids
 /// the first stray error for ever.
 const ERROR_FLOOR_PER_SECOND_MIN: f64 = 0.02;
-/// Intervals in one fit; later ones are left out. At 1 s and 4 targets this is 150 s of storm.
+/// Intervals in one fit: targets of nearly one phase are put together until as many are left, and then
+/// later ones are left out. At 1 s and 4 targets this is 150 s of storm.
 const INTERVALS_MAX: usize = 600;
 /// How much longer than the storm so far the window is.
 const SILENCE: f64 = 1.6;
@@ -50,8 +53,10 @@ pub(super) struct Window {
     pub(super) from: Vec<f64>,
     pub(super) to: Vec<f64>,
     pub(super) share: Vec<f64>,
-    /// Whose interval it is.
+    /// Whose interval it is: the target under which those of its phase are counted.
     pub(super) target: Vec<u32>,
+    /// The target under which each one is counted.
+    pub(super) group_of: BTreeMap<u32, u32>,
     /// Share times length: what a rate of one request a second puts into the interval.
     pub(super) exposure: Vec<f64>,
     /// End of the last interval.
@@ -129,11 +134,21 @@ impl Window {
         };
         let longest = kept.iter().map(|row| row.2 - row.1).fold(0.0, f64::max);
         kept.retain(|row| row.2 <= SILENCE * last + 2.0 * longest);
-        if kept.len() > INTERVALS_MAX {
-            kept.sort_by(|a, b| a.2.total_cmp(&b.2));
-            kept.truncate(INTERVALS_MAX);
+        let rows: Vec<Row> = kept
+            .into_iter()
+            .map(|(target, from, to, count)| {
+                let index = usize::try_from(target).unwrap_or(usize::MAX);
+                let share = input.shares.get(index).copied().unwrap_or(0.0);
+                Row { target, from, to, count, share }
+            })
+            .filter(|row| row.share > 0.0 && row.to > row.from)
+            .collect();
+        let (mut rows, group_of) = pooled(rows, INTERVALS_MAX);
+        if rows.len() > INTERVALS_MAX {
+            rows.sort_by(|a, b| a.to.total_cmp(&b.to));
+            rows.truncate(INTERVALS_MAX);
         }
-        kept.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        rows.sort_by(|a, b| a.target.cmp(&b.target).then(a.from.total_cmp(&b.from)));
 
         let (background, dispersion) = match channel {
             Channel::Errors => {
@@ -151,18 +166,11 @@ impl Window {
             failing_until,
             prior_seconds: PRIOR_SECONDS,
             onset_max: input.onset[1].seconds_since(origin).max(0.0),
+            group_of,
             ..Self::default()
         };
         let mut last_target = None;
-        for (target, from, to, count) in kept {
-            let share = usize::try_from(target)
-                .ok()
-                .and_then(|index| input.shares.get(index))
-                .copied()
-                .unwrap_or(0.0);
-            if share <= 0.0 || to <= from {
-                continue;
-            }
+        for Row { target, from, to, count, share } in rows {
             let index = window.count.len() as u32;
             if last_target == Some(target) {
                 if let Some(range) = window.targets.last_mut() {
