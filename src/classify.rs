@@ -344,10 +344,14 @@ pub enum Finding {
 
 impl Finding {
     /// Whether the clients behind it can be told by their waits from a common start: those of a storm
-    /// whose kind is clear and has none, and those heard by their echoes, cannot.
+    /// whose kind is clear and has none, and those heard by their echoes, cannot, and none while other
+    /// classes are still open.
     #[must_use]
     pub fn may_be_named(&self) -> bool {
-        let Self::Storm { verdict, .. } = self else { return false };
+        let Self::Storm { verdict, ripeness } = self else { return false };
+        if *ripeness == Ripeness::Early {
+            return false;
+        }
         let heard = verdict.schedule.is_some() && verdict.waves.is_empty();
         let none =
             matches!(verdict.class, Class::RetryStormWithoutBackoff | Class::JitteredBackoff);

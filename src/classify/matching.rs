@@ -68,8 +68,12 @@ const TAIL_ONLY: f64 = 0.10;
 /// Fewest waves of one beat before it may be the tail of a capped schedule.
 const BEAT_WAVES_MIN: usize = 3;
 
-/// Most matches returned: the largest family of indistinguishable rules has fifteen.
-const MATCHES_MAX: usize = 40;
+/// Most matches returned: more than the clients in step that squall knows, so that of a single burst
+/// nobody is left out for his place in a tie of all.
+const MATCHES_MAX: usize = 160;
+
+/// Clients past which those that hold a level are not told: anybody could have.
+const UNSEEN_MAX: usize = 40;
 
 /// Share of the largest wave under which the last waves have no substance.
 const SUBSTANCE: f64 = 0.05;
@@ -177,7 +181,7 @@ fn of_level(matches: &[RuleMatch], seen: &Seen, rules: &Rules) -> Vec<RuleMatch>
             (share <= 1.0).then(|| named(rule, MARK * share))
         })
         .collect();
-    if unseen.len() > MATCHES_MAX { Vec::new() } else { unseen }
+    if unseen.len() > UNSEEN_MAX { Vec::new() } else { unseen }
 }
 
 /// The longest wait of clients that could hold a level: each goes on for as long as a level takes to

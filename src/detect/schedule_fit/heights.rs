@@ -92,8 +92,8 @@ pub(super) struct Solver {
     pub(super) background: f64,
     /// Fitted rate of what fails besides retries while the dependency does.
     pub(super) failing: f64,
-    pull: Vec<f64>,
-    push: Vec<f64>,
+    /// How each interval draws on the heights: weighed count over mean, and weight.
+    draw: Vec<[f64; 2]>,
     numerator: Vec<f64>,
     denominator: Vec<f64>,
     touched: Vec<u32>,
@@ -112,21 +112,22 @@ impl Solver {
         self.background = window.background;
         self.failing = window.failing[0];
         self.start(window, columns);
-        self.pull.resize(intervals, 0.0);
-        self.push.resize(intervals, 0.0);
+        self.draw.resize(intervals, [0.0; 2]);
         for iteration in 0..iterations {
             self.remember(iteration);
             self.means(window, columns);
             let size = window.size;
             let (mut numerator, mut denominator) =
                 (window.background * window.prior_seconds, window.prior_seconds);
-            for i in 0..intervals {
-                let (count, mu) = (window.count[i], self.mu[i]);
-                let weight = size / (size + mu);
-                self.pull[i] = weight * count / mu;
-                self.push[i] = weight;
-                numerator += self.background * window.exposure[i] * self.pull[i];
-                denominator += window.exposure[i] * self.push[i];
+            let draws = self.draw.iter_mut().zip(&self.mu).zip(&window.count);
+            for ((draw, &mu), &count) in draws {
+                // One division for both: it is what an iteration costs.
+                let ratio = size / ((size + mu) * mu);
+                *draw = [ratio * count, ratio * mu];
+            }
+            for (draw, &exposure) in self.draw.iter().zip(&window.exposure) {
+                numerator += self.background * exposure * draw[0];
+                denominator += exposure * draw[1];
             }
             self.background = (numerator / denominator).max(1e-6);
             self.update_failing(window);
@@ -144,8 +145,7 @@ impl Solver {
         self.failing = window.failing[0];
         self.stamp.resize(intervals, 0);
         self.mu.resize(intervals, 0.0);
-        self.pull.resize(intervals, 0.0);
-        self.push.resize(intervals, 0.0);
+        self.draw.resize(intervals, [0.0; 2]);
         self.generation = self.generation.wrapping_add(1);
         self.touched.clear();
         for &index in &columns.index {
@@ -161,9 +161,9 @@ impl Solver {
             self.touched_means(window, columns);
             for &index in &self.touched {
                 let i = index as usize;
-                let weight = window.size / (window.size + self.mu[i]);
-                self.pull[i] = weight * window.count[i] / self.mu[i];
-                self.push[i] = weight;
+                let mu = self.mu[i];
+                let ratio = window.size / ((window.size + mu) * mu);
+                self.draw[i] = [ratio * window.count[i], ratio * mu];
             }
             self.update(columns);
             self.leap(iteration, iterations, columns);
@@ -181,7 +181,7 @@ impl Solver {
     /// The step of the background, for the normal traffic that fails.
     fn update_failing(&mut self, window: &Window) {
         let (mut top, mut bottom) = (0.0, 0.0);
-        for ((outage, pull), push) in window.outage.iter().zip(&self.pull).zip(&self.push) {
+        for (outage, [pull, push]) in window.outage.iter().zip(&self.draw) {
             top += outage * pull;
             bottom += outage * push;
         }
@@ -278,8 +278,9 @@ impl Solver {
         for column in 0..columns.len() {
             let (mut top, mut bottom) = (0.0, 0.0);
             for (i, value) in columns.column(column) {
-                top += value * self.pull[i];
-                bottom += value * self.push[i];
+                let [pull, push] = self.draw[i];
+                top += value * pull;
+                bottom += value * push;
             }
             self.numerator[column] = self.heights[column] * top;
             self.denominator[column] = bottom;

@@ -67,8 +67,11 @@ const ONSETS: usize = 5;
 const LATENCIES: [f64; 2] = [0.0, 0.1];
 /// Length of a short failure, seconds, which is tried beside the one that was found.
 const SHORT: f64 = 0.12;
-/// How many schedules go on after each stage of refinement, and how far over the best.
+/// How many schedules go on to each further stage of refinement, and how far over the best.
 const FIELD: [(usize, f64); 2] = [(48, 150.0), (40, 30.0)];
+/// Rounds and iterations for those that were as near and not among these: a tie of everybody, as of a
+/// single burst, needs no likelihood to the last digit.
+const TIED: (usize, usize) = (1, 13);
 /// Schedules that are polished at the end.
 const POLISHED: usize = 16;
 /// Rounds of each refinement, and iterations of its fits.
@@ -93,10 +96,11 @@ impl<'a> Search<'a> {
         let lists = std::mem::replace(&mut self.lists, known);
         let mut field: Vec<Scored> =
             (0..known.len()).filter_map(|list| self.screened_list(list, &told)).collect();
+        let mut tied = Vec::new();
         for (stage, (rounds, iterations)) in ROUNDS.into_iter().enumerate() {
             for scored in &mut field {
                 *scored = self.seated_list(scored.train, rounds, iterations);
-                if stage > 0 {
+                if stage == 1 && scored.train.width > SHORT {
                     let short = Train { width: SHORT, ..scored.train };
                     let short = self.seated_list(short, rounds, iterations);
                     if short.cost < scored.cost {
@@ -108,16 +112,20 @@ impl<'a> Search<'a> {
             if let (Some(&(keep, most)), Some(best)) = (FIELD.get(stage), field.first()) {
                 let limit = best.cost + most * self.misfit;
                 field.retain(|scored| scored.cost <= limit);
-                field.truncate(keep);
+                tied.extend(field.drain(keep.min(field.len())..));
             }
+        }
+        let (rounds, iterations) = TIED;
+        for scored in &mut tied {
+            *scored = self.seated_list(scored.train, rounds, iterations);
         }
         // Onset and latency trade against each other, which no walk along single parameters follows.
         for scored in field.iter_mut().take(POLISHED) {
             let cost = self.cost(&scored.train, ROUNDS[2].1);
             scored.train = self.polish(Scored { cost, ..*scored }, Held::Waits).train;
         }
-        let mut losses = Vec::with_capacity(field.len());
-        for scored in field {
+        let mut losses = Vec::with_capacity(field.len() + tied.len());
+        for scored in field.into_iter().chain(tied) {
             if !self.list_cost(&scored.train, FINAL_ITERATIONS).is_finite() {
                 continue;
             }
