@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use squall::classify::Class;
 use squall::incident::Incident;
 use squall::rules::Rules;
 use squall::sim::random::hash;
@@ -172,6 +173,32 @@ fn real_cases_at_the_edge_of_what_shows_are_told_as_expected() {
         check(name);
     }
     check("case-s25-federation-factor-5");
+}
+
+#[test]
+fn a_fleet_of_sixty_replicas_scraped_each_second_is_told_as_one_of_four() {
+    // Ten seconds of these were all that a fit had room for, most of them from before the failure.
+    let text = "about: many replicas
+duration: 150s
+dependencies:
+- {name: payments, faults: [{at: 100s, for: 20s}]}
+clients:
+- {name: others, calls: payments, rate: 100}
+- name: herd
+  calls: payments
+  size: 1000
+  at: 100s
+  within: 400ms
+  retry: {schedule: exponential, base: 1s, factor: 2}
+scrape: {interval: 1s, targets: 60}
+";
+    let scenario = Scenario::parse("replicas", text, &Rules::builtin()).expect("a good scenario");
+    let incidents = replay(&run(&scenario, 1).series, 1.0);
+    let [incident] = &incidents[..] else { panic!("one incident, not {incidents:?}") };
+    assert_eq!(incident.verdict.class, Class::BackoffWithoutJitter, "{}", incident.verdict.summary);
+    let schedule = incident.verdict.schedule.as_ref().expect("a schedule");
+    let told = [schedule.base_seconds, schedule.factor];
+    assert!((told[0] - 1.0).abs() < 0.1 && (told[1] - 2.0).abs() < 0.1, "{told:?}");
 }
 
 #[test]
