@@ -391,6 +391,7 @@ pub fn complete(
     };
     let seen = matching::Seen {
         resolvable_gap_seconds: resolution.gap_seconds,
+        immediate_first_retry: matching::tried_at_once(&verdict.waves, resolution.gap_seconds),
         level: (level && told.is_none()).then_some(verdict.impact.amplification),
         ..matching::Seen::default()
     };

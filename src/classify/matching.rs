@@ -75,6 +75,12 @@ const MATCHES_MAX: usize = 160;
 /// Clients past which those that hold a level are not told: anybody could have.
 const UNSEEN_MAX: usize = 40;
 
+/// The failure over the wave after it, under which nobody tried again at once, and about which all did
+/// if the waves after it keep their height.
+const NO_SECOND_TRY: f64 = 1.5;
+const SECOND_TRY: std::ops::RangeInclusive<f64> = 1.8..=2.2;
+const STEADY: f64 = 0.9;
+
 /// Share of the largest wave under which the last waves have no substance.
 const SUBSTANCE: f64 = 0.05;
 
@@ -104,6 +110,27 @@ pub struct Seen {
     pub gave_up_after: Option<usize>,
     /// Attempts for each request wanted, where load stayed up with no waves in it.
     pub level: Option<f64>,
+}
+
+/// Whether the clients tried again at once, by the first waves: then the failure is twice as high as the
+/// wave after it. None where the sampling keeps the two in one, and where it is higher for another reason:
+/// those that never retry fail with it.
+#[must_use]
+pub fn tried_at_once(waves: &[Wave], resolvable_gap_seconds: f64) -> Option<bool> {
+    let [failure, first, rest @ ..] = waves else { return None };
+    let apart = first.expected_at.seconds_since(failure.expected_at);
+    if apart < resolvable_gap_seconds || first.requests < 1.0 {
+        return None;
+    }
+    let ratio = failure.requests / first.requests;
+    let steady = rest.first().is_some_and(|next| next.requests > STEADY * first.requests);
+    if ratio < NO_SECOND_TRY {
+        Some(false)
+    } else if steady && SECOND_TRY.contains(&ratio) {
+        Some(true)
+    } else {
+        None
+    }
 }
 
 /// The schedule without the waits behind its last wave of substance: a fit may go on with waves of
@@ -158,7 +185,10 @@ pub fn match_storm(
             };
             let behind = found.loss - best.loss;
             if behind <= TIED_LOSS {
-                matches.push(named(rule, TIE * behind / LOSS_95));
+                let at_once = rule.policy.first_retry_is_immediate();
+                let off = seen.immediate_first_retry.is_some_and(|seen| seen != at_once);
+                let mark = if off { MARK } else { 0.0 };
+                matches.push(named(rule, TIE * behind / LOSS_95 + mark));
             }
         }
     }

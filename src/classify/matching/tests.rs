@@ -263,3 +263,35 @@ fn a_level_is_held_by_those_whose_waits_cannot_be_seen() {
     let none = match_storm(None, &[], &Seen { level: None, ..seen }, &rules);
     assert_eq!(none, Vec::new());
 }
+
+#[test]
+fn a_failure_twice_as_high_as_the_wave_after_it_says_that_clients_tried_at_once() {
+    let at = |second: f64, requests: f64| Wave {
+        expected_at: Timestamp::from_seconds(second),
+        requests,
+        counts: Channel::Errors,
+    };
+    let waves = |failure: f64| [at(0.0, failure), at(1.0, 500.0), at(3.0, 495.0)];
+    assert_eq!(tried_at_once(&waves(1010.0), 0.4), Some(true));
+    assert_eq!(tried_at_once(&waves(510.0), 0.4), Some(false));
+    // Others failed too, or both waves are in one interval.
+    assert_eq!(tried_at_once(&waves(1500.0), 0.4), None);
+    assert_eq!(tried_at_once(&waves(1010.0), 4.0), None);
+    // Of two that wait alike the one that tries at once is told.
+    let rules = Rules::builtin();
+    let own = "- {id: at-once, name: A, policy: {family: exponential, base: 1s, factor: 2, \
+               immediate_retries: 1}}\n- {id: later, name: B, policy: {family: exponential, base: 1s, \
+               factor: 2}}\n";
+    let rules = rules.with_files([("own.yaml", own)]).unwrap();
+    let known = ["at-once", "later"].map(|id| KnownWaits {
+        waits_seconds: rules.policy(id).expect("a rule").timed_waits(FOLLOWED_MAX),
+        loss: 0.0,
+    });
+    let place = |at_once: bool, id: &str| {
+        let seen = Seen { immediate_first_retry: Some(at_once), ..Seen::default() };
+        let found = match_storm(None, &known, &seen, &rules);
+        found.iter().find(|found| found.rule == id).expect("a match").distance
+    };
+    assert!(place(true, "at-once") < TIE && place(true, "later") > TIE);
+    assert!(place(false, "later") < TIE && place(false, "at-once") > TIE);
+}

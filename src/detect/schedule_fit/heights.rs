@@ -117,18 +117,15 @@ impl Solver {
             self.remember(iteration);
             self.means(window, columns);
             let size = window.size;
-            let (mut numerator, mut denominator) =
-                (window.background * window.prior_seconds, window.prior_seconds);
             let draws = self.draw.iter_mut().zip(&self.mu).zip(&window.count);
             for ((draw, &mu), &count) in draws {
                 // One division for both: it is what an iteration costs.
                 let ratio = size / ((size + mu) * mu);
                 *draw = [ratio * count, ratio * mu];
             }
-            for (draw, &exposure) in self.draw.iter().zip(&window.exposure) {
-                numerator += self.background * exposure * draw[0];
-                denominator += exposure * draw[1];
-            }
+            let [pull, push] = drawn(&window.exposure, &self.draw);
+            let numerator = window.background.mul_add(window.prior_seconds, self.background * pull);
+            let denominator = window.prior_seconds + push;
             self.background = (numerator / denominator).max(1e-6);
             self.update_failing(window);
             self.update(columns);
@@ -180,11 +177,7 @@ impl Solver {
 
     /// The step of the background, for the normal traffic that fails.
     fn update_failing(&mut self, window: &Window) {
-        let (mut top, mut bottom) = (0.0, 0.0);
-        for (outage, [pull, push]) in window.outage.iter().zip(&self.draw) {
-            top += outage * pull;
-            bottom += outage * push;
-        }
+        let [top, bottom] = drawn(&window.outage, &self.draw);
         if bottom > 0.0 {
             self.failing = (self.failing * top / bottom).clamp(1e-6, window.failing[1]);
         }
@@ -330,4 +323,24 @@ impl Solver {
             }
         }
     }
+}
+
+/// The sum of the draws, each times its weight. Four sums side by side, since one addition waits for the
+/// other.
+fn drawn(weights: &[f64], draws: &[[f64; 2]]) -> [f64; 2] {
+    let mut sums = [[0.0; 2]; 4];
+    let mut add = |weights: &[f64], draws: &[[f64; 2]]| {
+        for ((sum, weight), [pull, push]) in sums.iter_mut().zip(weights).zip(draws) {
+            sum[0] += weight * pull;
+            sum[1] += weight * push;
+        }
+    };
+    let (fours, last) = weights.as_chunks::<4>();
+    let (drawn, _) = draws.as_chunks::<4>();
+    for (weights, draws) in fours.iter().zip(drawn) {
+        add(weights, draws);
+    }
+    add(last, draws.get(4 * fours.len()..).unwrap_or_default());
+    let sum = |part: usize| sums.iter().map(|sum| sum[part]).sum();
+    [sum(0), sum(1)]
 }
