@@ -43,7 +43,7 @@ backtest-month:    ## thirty days of fifty dependencies, twelve storms planted, 
 	SQUALL_TEST_BACKTEST_STORMS=12 SQUALL_TEST_BACKTEST_TARGETS=4 \
 	$(CARGO) test --release --locked --test it -- --nocapture a_backtest_finds_what_was_planted
 
-accuracy:          ## the detection figures, over 3,900 drawn cases (an hour); DRAWS=400 for fewer, FLAGS=--fresh
+accuracy:          ## the detection figures, over 3,900 drawn cases (90 minutes on two processors); DRAWS=400 for fewer, FLAGS=--fresh
 	$(CARGO) test --release --locked --quiet --test accuracy -- \
 		draws $(DRAWS) $(FLAGS) --report tests/accuracy/RESULTS.md
 

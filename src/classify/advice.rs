@@ -256,7 +256,9 @@ fn remedies(class: Class, matches: &[RuleMatch], rules: &Rules) -> Vec<Advice> {
     // Of many clients that wait alike none is the one.
     let nearest = matches.first().map_or(0.0, |found| found.distance);
     let ties = matches.iter().filter(|found| found.distance - nearest <= TIE).count();
-    if ties > TIES_MAX && class == Class::RetryStormWithoutBackoff {
+    // What cannot be ruled out for want of a schedule waits like nothing that was seen.
+    let unseen = matches!(class, Class::RetryStormWithoutBackoff | Class::Inconclusive);
+    if ties > TIES_MAX && unseen {
         return Vec::new();
     }
     if ties > TIES_MAX {
@@ -350,6 +352,11 @@ mod tests {
         let given = self::given(Class::BackoffWithoutJitter, &many, &Impact::default());
         assert!(given.iter().all(|advice| !advice.title.starts_with("If it is")), "{given:?}");
         assert!(given.iter().any(|advice| advice.text.contains("16 known clients")), "{given:?}");
+        // Where no schedule is told nobody waits like anything.
+        for class in [Class::Inconclusive, Class::RetryStormWithoutBackoff] {
+            let open = self::given(class, &many, &Impact::default());
+            assert!(open.iter().all(|advice| !advice.text.contains("known clients")), "{open:?}");
+        }
     }
 
     #[test]

@@ -500,7 +500,7 @@ fn midpoint([low, high]: [Timestamp; 2]) -> Timestamp {
 }
 
 /// How likely the class is right: `1 - e^(-score/12) / 2`, and one figure for what is left open. Both are
-/// read off the first 416 draws of `make accuracy`, whose report has the curve over all of them; the
+/// read off draws of `make accuracy`, whose report (`tests/accuracy/RESULTS.md`) has the curve; the
 /// margin itself, a log-likelihood ratio, would claim far more than a model of real fleets can keep.
 fn confidence(reading: &Reading) -> f64 {
     match reading.class {
