@@ -75,6 +75,10 @@ const MATCHES_MAX: usize = 160;
 /// Clients past which those that hold a level are not told: anybody could have.
 const UNSEEN_MAX: usize = 40;
 
+/// Longest wait of those that hold a level, as a share of the gap that can be told: nearer than half as
+/// much again, waves of a level are too low to stand out of it.
+const UNSEEN_SHARE: f64 = 1.5;
+
 /// The failure over the wave after it, under which nobody tried again at once, and about which all did
 /// if the waves after it keep their height.
 const NO_SECOND_TRY: f64 = 1.5;
@@ -201,17 +205,20 @@ pub fn match_storm(
 /// with no waves in it. The shorter the waits, the more level the load. Too many are none.
 fn of_level(matches: &[RuleMatch], seen: &Seen, rules: &Rules) -> Vec<RuleMatch> {
     let Some(amplification) = seen.level else { return Vec::new() };
-    let unseen: Vec<RuleMatch> = rules
-        .schedules()
-        .iter()
-        .filter(|rule| matches.iter().all(|found| found.rule != rule.id))
-        .filter_map(|rule| {
-            let longest = level_waits(&rule.policy, amplification)?;
-            let share = longest / seen.resolvable_gap_seconds;
-            (share <= 1.0).then(|| named(rule, MARK * share))
-        })
-        .collect();
-    if unseen.len() > UNSEEN_MAX { Vec::new() } else { unseen }
+    let unseen = |share_max: f64| -> Vec<RuleMatch> {
+        rules
+            .schedules()
+            .iter()
+            .filter(|rule| matches.iter().all(|found| found.rule != rule.id))
+            .filter_map(|rule| {
+                let longest = level_waits(&rule.policy, amplification)?;
+                let share = longest / seen.resolvable_gap_seconds;
+                (share <= share_max).then(|| named(rule, MARK * share))
+            })
+            .collect()
+    };
+    let few = |found: &Vec<RuleMatch>| found.len() <= UNSEEN_MAX;
+    [UNSEEN_SHARE, 1.0].map(unseen).into_iter().find(few).unwrap_or_default()
 }
 
 /// The longest wait of clients that could hold a level: each goes on for as long as a level takes to

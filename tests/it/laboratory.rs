@@ -222,3 +222,25 @@ fn samples_that_no_counter_has_are_left_out_aloud() {
     assert!(told.status.success(), "{says}");
     assert!(says.contains("3 samples of 1 series are NaN, infinite or negative"), "{says}");
 }
+
+#[test]
+fn a_burst_too_short_for_any_shape_is_not_called_jittered() {
+    // Waits of 50, 150 and 350 ms between scrapes of a second, and an outage that goes on.
+    let text = "about: three retries within half a second
+duration: 240s
+dependencies:
+- {name: payments, faults: [{at: 150s, for: 30.55s}]}
+clients:
+- {name: others, calls: payments, rate: 50}
+- {name: herd, calls: payments, size: 2000, at: 150s, within: 100ms, retry: {rule: retry-axios}}
+scrape: {interval: 1s, targets: 4}
+";
+    let scenario = Scenario::parse("burst", text, &Rules::builtin()).expect("a good scenario");
+    let incidents = replay(&run(&scenario, 176).series, 1.0);
+    let [incident] = &incidents[..] else { panic!("one incident, not {incidents:?}") };
+    let verdict = &incident.verdict;
+    assert_eq!(verdict.class, Class::Inconclusive, "{}", verdict.summary);
+    // Whoever could have made it is told, and this client is among them.
+    let matches = &verdict.matches;
+    assert!(matches.iter().any(|it| it.rule == "retry-axios"), "{matches:?}");
+}

@@ -20,6 +20,11 @@ const GOODNESS_FITS: f64 = 4.0;
 const GOODNESS_JITTERED: f64 = 7.0;
 /// Activity, in gaps that can be told, over which a jittered schedule shows its shape.
 const LONG_GAPS: f64 = 12.0;
+/// Gaps that can be told, from the first wave of the best train to the last, under which the whole storm
+/// is one burst: of that, no shape can be told.
+const BURST_GAPS: f64 = 2.0;
+/// Part of the largest wave under which a wave is none of a burst.
+const BURST_WAVE: f64 = 0.05;
 /// Activity, seconds, from which a jittered schedule that wins is named while it goes on.
 const JITTERED_SECONDS: f64 = 60.0;
 /// Share of the excess that stands in the waves of a herd that is mostly in step.
@@ -88,6 +93,15 @@ fn centroid(fit: &FitReport) -> f64 {
     if whole > 0.0 && extent > 0.0 { moment / (whole * extent) } else { 0.0 }
 }
 
+/// Whether all that came back did so within few gaps that can be told, and then nobody.
+fn is_one_burst(scene: &Scene<'_>, fit: &FitReport) -> bool {
+    let waves = &fit.lockstep.waves;
+    let largest = waves.iter().map(|wave| wave.size).fold(0.0, f64::max);
+    let last = waves.iter().rev().find(|wave| wave.size > BURST_WAVE * largest);
+    let (Some(first), Some(last)) = (waves.first(), last) else { return false };
+    last.at.seconds_since(first.at) < BURST_GAPS * scene.resolution.gap_seconds
+}
+
 /// A decay without waves, by the fit.
 pub(super) fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Reading> {
     // Waves in step were not believed by now: what is left to compare is what has none.
@@ -128,8 +142,9 @@ pub(super) fn jittered_reading(scene: &Scene<'_>, fit: &FitReport) -> Option<Rea
         // A train too close to be told is as good as any shape, and says little against a schedule
         // that was followed for long.
         let long = scene.load.active_seconds >= LONG_GAPS * scene.resolution.gap_seconds;
-        lead >= GAIN_SMALL && left >= winner.deviance - GAIN_SMALL
-            || long && scheduled && decays && lead > -GAIN_CLEAR
+        let alike = lead >= GAIN_SMALL && left >= winner.deviance - GAIN_SMALL;
+        let followed = long && scheduled && decays && lead > -GAIN_CLEAR;
+        (alike || followed) && !is_one_burst(scene, fit)
     };
     if requests_agree(fit) && !ruled_out {
         return None;

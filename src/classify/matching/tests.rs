@@ -256,6 +256,10 @@ fn a_level_is_held_by_those_whose_waits_cannot_be_seen() {
     // Those that wait least hold it most evenly.
     assert!(rules.policy(&found[0].rule).expect("a rule").is_synchronised());
     assert!(found[0].distance < 1e-12, "{found:?}");
+    // Half as much again as the gap is too close to stand out of a level, while those are few.
+    let finer = match_storm(None, &[], &Seen { resolvable_gap_seconds: 0.74, ..seen }, &rules);
+    assert!(finer.iter().any(|found| found.rule == "flink-restart-fixed"), "{finer:?}");
+    assert!(finer.iter().all(|found| found.rule != "curl-retry"), "{finer:?}");
     // Where nothing can be seen, anybody could have done it: that names nobody.
     let blind = Seen { resolvable_gap_seconds: 90.0, ..seen };
     assert_eq!(match_storm(None, &[], &blind, &rules), Vec::new());
